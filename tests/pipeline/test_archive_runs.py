@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,9 @@ from logqueue.client import Client
 from logqueue.pipeline.archive.contents import contents
 from logqueue.pipeline.archive.manifests import Table
 from logqueue.pipeline.reading.offsets import DataLossError
+from logqueue.pipeline.reading.place import InputPlace
 from logqueue.pipeline.storage.opening import open_tree
+from logqueue.pipeline.stores.archive_store import ArchiveStore
 from logqueue.testing import ServerProcess
 from tests.pipeline.archiving import Crash, archive, events, seqs
 
@@ -144,6 +147,70 @@ def test_another_log_is_a_loss_until_it_is_accepted_once(
         archive(source(other), tmp_path / "archive", topicPattern="other-.*")
     assert seqs(tmp_path / "archive") == {"other-a": [1, 1, 2, 2]}
     assert events(tmp_path / "archive")["other-a"].count(("acked", 1)) == 2
+
+
+def test_records_of_ephemeral_topics_come_by_pages(
+    server: ServerProcess, client: Client, tmp_path: Path
+) -> None:
+    """What was in one that is gone is not known, so that is a loss; once."""
+    client.put_topic("page-a", durability="ephemeral")
+    client.append("page-a", [1, 2])
+    client.append("page-b", [1], create=True)
+    archive(source(server), tmp_path, topicPattern="page-.*")
+    client.append("page-a", [3])
+    archive(source(server), tmp_path, topicPattern="page-.*")
+    assert seqs(tmp_path) == {"page-a": [1, 2, 3], "page-b": [1]}
+    client.drop_topic("page-a")
+    client.put_topic("page-a", durability="ephemeral")
+    client.append("page-a", [1])
+    with pytest.raises(DataLossError, match="topic 'page-a' was deleted"):
+        archive(source(server), tmp_path, topicPattern="page-.*")
+    archive(source(server), tmp_path, topicPattern="page-.*", failOnDataLoss="false")
+    client.append("page-a", [2])
+    archive(source(server), tmp_path, topicPattern="page-.*")
+    assert seqs(tmp_path) == {"page-a": [1, 1, 2, 2, 3], "page-b": [1]}
+
+
+NEW_FIELDS = ("topics", "reached", "covered", "watermark")
+NEW_FILE_FIELDS = ("floors", "job_first", "job_last")
+
+
+def made_by_an_earlier_version(root: Path) -> None:
+    """Manifests as streams of Spark wrote them, and what is left of these."""
+    for path in (root / "_manifest").glob("*-0*/*.json"):
+        manifest = json.loads(path.read_text())
+        for name in NEW_FIELDS:
+            del manifest[name]
+        for entry in manifest["files"]:
+            for name in NEW_FILE_FIELDS:
+                del entry[name]
+        path.write_text(json.dumps(manifest))
+        offsets = root / "_checkpoint" / path.parent.name / "offsets"
+        offsets.mkdir(parents=True, exist_ok=True)
+        (offsets / "0").touch()
+
+
+def test_an_archive_of_an_earlier_version_goes_on(
+    server: ServerProcess, client: Client, tmp_path: Path
+) -> None:
+    """It is read as it was, continues, and learns what it did not know."""
+    for queue in ("old-a", "old-b"):
+        work(client, queue, 2)
+    client.put_topic("old-idle", type="queue")
+    client.append("old-idle", [1])
+    archive(source(server), tmp_path, topicPattern="old-(a|idle)")
+    made_by_an_earlier_version(tmp_path)
+    store = ArchiveStore(InputPlace(archive=str(tmp_path)))
+    assert store.watermark is None
+    assert [queue.topic for queue in store.span().queues] == ["old-a"]
+    work(client, "old-a", 1)
+    added = archive(source(server), tmp_path, topicPattern="old-.*")
+    assert added["records"]["first_epoch"] == "records-0002/0"
+    assert events(tmp_path) == {"old-a": worked(1, 2) + worked(3, 3), "old-b": worked(1, 2)}
+    assert seqs(tmp_path) == {"old-a": [1, 2, 3], "old-b": [1, 2], "old-idle": [1]}
+    store = ArchiveStore(InputPlace(archive=str(tmp_path)))
+    assert [queue.topic for queue in store.span().queues] == ["old-a", "old-b", "old-idle"]
+    assert archive(source(server), tmp_path, topicPattern="old-.*")["records"]["rows"] == 0
 
 
 @pytest.mark.parametrize("crash_after", [1, 2, 3])

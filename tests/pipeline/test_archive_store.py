@@ -100,8 +100,10 @@ def test_history_ends_at_the_last_whole_run(
     client.append(queue, [*range(4)])
     with pytest.raises(Crash):
         archive(source, tmp_path, topics=queue, crash_after=crash_after, maxRecordsPerTrigger="1")
-    assert events(tmp_path)[queue]
     assert ArchiveStore(place).span() == before
+    kept = ArchiveStore(place, whole_runs=True)
+    assert [sum(e.rows for e in kept.entries(table)) for table in manifests.TABLES] == [4, 0]
+    assert events(tmp_path)[queue]
     archive(source, tmp_path, topics=queue)
     after = ArchiveStore(place).span()
     assert after.end == max(

@@ -154,6 +154,12 @@ class ArchiveRun:
                     start = instance.complete_from if table == "records" else self._orders_from
                     yield self._fact(instance, start, is_gone=False)
                 continue
+            if known.is_paged and not instance.is_paged:
+                # The log knows that there was one, and nothing of its records.
+                if not known.is_gone:
+                    self._check_absent(table, progress, known)
+                    yield msgspec.structs.replace(known, is_gone=True)
+                continue
             self._check_end(table, progress, instance)
             is_gone = known.is_gone or self._is_over(table, progress, instance)
             fresh = self._fact(instance, known.complete_from, is_gone=is_gone)
@@ -193,7 +199,7 @@ class ArchiveRun:
         if next > now:
             self._losses.report(
                 f"topic {quoted(instance.name)} is archived up to {next - 1}, and the log ends at "
-                f"{now - 1}; was it restored from an older backup?"
+                f"{now - 1}: perhaps it was restored from an older backup"
             )
         elif table == "records" and instance.is_dropped and not instance.is_head_certain:
             is_gone = progress.topics[instance.log].is_gone

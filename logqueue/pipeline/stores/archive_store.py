@@ -37,13 +37,18 @@ SeqBuckets = Mapping[str, Sequence[int]]
 class ArchiveStore:
     """The topics that are asked for of an archive."""
 
-    def __init__(self, place: InputPlace) -> None:
+    def __init__(self, place: InputPlace, *, whole_runs: bool = False) -> None:
         """Nothing is read yet.
+
+        Args:
+            whole_runs: Leave out the files of a run that was interrupted: they may tell of jobs
+                whose records had not been archived yet.
 
         Raises:
             PipelineError: There is no such kind of place.
         """
         assert place.archive is not None
+        self._whole_runs = whole_runs
         self.tree = open_tree(place.archive)
         self._selects = _selection(place)
 
@@ -54,10 +59,24 @@ class ArchiveStore:
 
     @cached_property
     def _entries(self) -> Mapping[Table, list[FileEntry]]:
+        ends = self._marks if self._whole_runs else {}
         return {
-            table: [entry for entry in held.entries if self._selects(entry.topic)]
+            table: [
+                entry
+                for entry in held.entries
+                if self._selects(entry.topic) and not _is_beyond(entry, ends, held)
+            ]
             for table, held in self._contents.items()
         }
+
+    @cached_property
+    def _marks(self) -> dict[str, int]:
+        """By log_id, up to which time the last whole run has read a topic."""
+        found: dict[str, int] = {}
+        for held in self._contents.values():
+            for log_id, (_, ts) in held.progress.watermarks.items():
+                found[log_id] = max(ts, found.get(log_id, 0))
+        return found
 
     def entries(
         self, table: Table, *, from_ms: int | None = None, jobs: SeqBuckets | None = None
@@ -98,10 +117,9 @@ class ArchiveStore:
                 continue
             if not self._selects(topics[0].topic):
                 continue
-            marks = [each.watermarks[log_id] for each in progress if log_id in each.watermarks]
-            if marks:
+            if log_id in self._marks:
                 is_known = True
-                ends.append(max(marks)[1])
+                ends.append(self._marks[log_id])
             elif all(topic.is_queue is None for topic in topics):
                 ends.append(legacy)
         return min(ends) if is_known else None
@@ -143,6 +161,14 @@ class ArchiveStore:
         for entry in entries:
             with pq.ParquetFile(self.tree.source(entry.path)) as file:
                 yield from file.iter_batches(columns=[*columns])
+
+
+def _is_beyond(entry: FileEntry, marks: Mapping[str, int], held: Contents) -> bool:
+    """Whether a file is of a run that did not end."""
+    topic = held.progress.topics[entry.log_id]
+    if not marks or topic.is_paged or topic.is_queue is None:
+        return False
+    return entry.min_ts > marks.get(entry.log_id, 0)
 
 
 def _holds_any(entry: FileEntry, table: Table, jobs: SeqBuckets) -> bool:

@@ -73,9 +73,9 @@ class FilesPart(InputPart):
 class ArchiveContent:
     """What an archive holds of some topics."""
 
-    def __init__(self, place: InputPlace) -> None:
-        """Nothing is read yet."""
-        self._store = ArchiveStore(place)
+    def __init__(self, place: InputPlace, *, whole_runs: bool) -> None:
+        """Nothing is read yet; see `ArchiveStore`."""
+        self._store = ArchiveStore(place, whole_runs=whole_runs)
 
     def span(self, end: int | None) -> Span:
         """The range of history that is there; see `LocalInput.span`."""

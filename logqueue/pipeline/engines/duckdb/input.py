@@ -30,13 +30,17 @@ class LocalInput:
         place: Which one.
     """
 
-    def __init__(self, place: InputPlace, pool: WorkerPool | None = None) -> None:
+    def __init__(
+        self, place: InputPlace, pool: WorkerPool | None = None, *, whole_runs: bool = False
+    ) -> None:
         """Nothing is read yet.
 
         Args:
             pool: Decodes what is much; without one, all is done in this process.
+            whole_runs: Of an archive, leave out what an interrupted run has written.
         """
         self.place = place
+        self._whole_runs = whole_runs
         self._pool = pool if pool is not None else WorkerPool(1)
 
     # -- what there is ---------------------------------------------------------------------------
@@ -125,7 +129,7 @@ class LocalInput:
         if self.place.archive is not None:
             from logqueue.pipeline.engines.duckdb.archive_input import ArchiveContent
 
-            return ArchiveContent(self.place)
+            return ArchiveContent(self.place, whole_runs=self._whole_runs)
         from logqueue.pipeline.engines.duckdb.log_input import LogContent
 
         return LogContent(self.place)

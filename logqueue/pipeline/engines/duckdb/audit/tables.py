@@ -43,7 +43,7 @@ class PlaceTables:
     def __init__(self, place: InputPlace, pool: WorkerPool) -> None:
         """Nothing is read yet."""
         self.place = place
-        self._input = LocalInput(place, pool)
+        self._input = LocalInput(place, pool, whole_runs=True)
 
     def records(self, columns: Sequence[str]) -> list[TableTask]:
         """Tasks that read records."""
