@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from logqueue.pipeline.rows import file_sizes
 from logqueue.pipeline.rows.file_sizes import (
     FILE_BYTES,
     DayFile,
@@ -96,3 +97,19 @@ def test_what_waits_is_bounded_over_all_days() -> None:
 )
 def test_neighbours_are_merged_up_to_the_target(sizes: list[int], groups: list[range]) -> None:
     assert neighbours(sizes, 10) == groups
+
+
+def test_years_of_days_are_not_open_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_sizes, "OPEN_FILES", 7)
+    chance, files = random.Random(7), SizedFiles(lambda key, n: str(tmp_path / f"{key.day}-{n}"))
+    made: list[DayFile] = []
+    for key in (*keys(), *keys()):
+        made += files.add(key, rows_of(chance, 3))
+    for file in files.rest():
+        made.append(file)
+        assert len([*tmp_path.glob("*.part")]) <= 7
+    assert sum(file.rows for file in made) == 2 * DAYS * 3
+    assert {file.key for file in made} == {*keys()}
+    assert all(pq.read_metadata(file.path).num_rows == file.rows for file in made)

@@ -25,6 +25,8 @@ FILE_BYTES: Final = 64 << 20
 GROUP_ROWS: Final = 131_072
 GROUP_BYTES: Final = 32 << 20
 """Of Arrow columns that make a row group, whichever of the two comes first."""
+OPEN_FILES: Final = 200
+"""A task has no more files open at once: systems allow 1024 to a process, or fewer."""
 GATHERED_BYTES: Final = 128 << 20
 """Of Arrow columns that wait, over all tables and days."""
 
@@ -138,6 +140,8 @@ class SizedFiles:
     def _write(self, key: DayKey, rows: pa.Table) -> Iterator[DayFile]:
         file = self._open.get(key)
         if file is None:
+            if len(self._open) >= OPEN_FILES:
+                yield self._open.pop(min(self._open)).close()
             number = self._numbers.get(key, 0)
             self._numbers[key] = number + 1
             file = self._open[key] = _OpenFile(key, self._path(key, number), rows.schema)

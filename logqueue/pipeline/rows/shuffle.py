@@ -30,6 +30,8 @@ RUN_BYTES = 256 << 20
 SEQS_PER_BUCKET = 4096
 GROUP_ROWS_MIN = 131_072
 """Neighbouring buckets are read together until there are as many rows."""
+GROUP_ROWS_MAX = 4_000_000
+"""No more are read at once, unless one job has more."""
 
 
 class RunPart(NamedTuple):
@@ -56,16 +58,32 @@ class Floors(NamedTuple):
 
 @dataclass
 class Group:
-    """Neighbouring buckets whose rows are read at once."""
+    """Neighbouring buckets whose rows are read at once.
+
+    Attributes:
+        share: Which share of their jobs: this one of so many.
+    """
 
     rows: int = 0
     parts: list[RunPart | pa.RecordBatch] = field(default_factory=list)
+    share: tuple[int, int] = (0, 1)
+
+    def shares(self) -> list[Group]:
+        """The same in as many groups as it takes to read bearable numbers of rows at once: where
+        jobs have thousands of events each."""
+        count = -(-self.rows // GROUP_ROWS_MAX)
+        return [Group(self.rows // count, self.parts, (n, count)) for n in range(count)]
 
     def read(self) -> pa.RecordBatch:
         """Their rows, without floors, in no order."""
-        return _one_batch(
-            [part.read() if isinstance(part, RunPart) else part for part in self.parts]
-        )
+        return _one_batch([self._shared(part) for part in self.parts])
+
+    def _shared(self, part: RunPart | pa.RecordBatch) -> pa.RecordBatch:
+        rows = part.read() if isinstance(part, RunPart) else part
+        this, count = self.share
+        if count == 1:
+            return rows
+        return rows.filter(pa.array(rows.column("seq").to_numpy() % count == this))
 
 
 def sorted_rows(rows: pa.RecordBatch, floors: Mapping[str, Floors]) -> pa.RecordBatch:
@@ -171,7 +189,7 @@ def grouped(pieces: Iterable[BucketPiece]) -> list[Group]:
         before = piece[:2]
         groups[-1].rows += piece.rows
         groups[-1].parts.append(piece.part)
-    return groups
+    return [share for group in groups for share in group.shares()]
 
 
 def floors_of(
