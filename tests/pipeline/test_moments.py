@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from logqueue import events as ev
 from logqueue.pipeline.engines.duckdb.input import LocalInput
+from logqueue.pipeline.engines.duckdb.sql import run_query
 from logqueue.pipeline.reading.calendar import FIRST_MS, LAST_MS
 from logqueue.pipeline.reading.place import InputPlace
 from logqueue.pipeline.rows.moments import Moments, archived, bounds, restored, shown
@@ -75,6 +76,12 @@ def test_every_not_before_that_the_api_accepts_reads(
     assert [row["not_before"] for row in rows] == [as_shown(ms) for ms in due]
     gone = sum(ms > LAST_MS for ms in due)
     assert f"{gone} times in column not_before are outside of the years 1 to 9999" in caplog.text
+    answer = run_query(
+        InputPlace(path=str(tmp_path), topics=("q",)),
+        "select not_before, ts + interval 9000 years as far from records order by seq",
+        limit=1000,
+    )
+    assert answer.rows == [(as_shown(ms), None) for ms in due]
     retimed = [row for batch in source.events() for row in batch.to_pylist()]
     assert retimed
     for row in retimed:

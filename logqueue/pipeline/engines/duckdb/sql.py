@@ -120,8 +120,11 @@ def _is_number(kind: str) -> bool:
 
 
 def _rows(found: duckdb.DuckDBPyRelation) -> Iterator[tuple[Any, ...]]:
+    from logqueue.pipeline.rows.moments import shown
+
     reader: pa.RecordBatchReader = found.to_arrow_reader(1024)
-    for batch in reader:
+    # Also times that a query has computed, or that tables of earlier versions hold.
+    for batch in shown(reader):
         columns = [map(_plain, column.to_pylist()) for column in batch.columns]
         yield from zip(*columns, strict=True)
 
