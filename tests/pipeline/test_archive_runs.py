@@ -11,6 +11,7 @@ import pytest
 from logqueue.client import Client
 from logqueue.pipeline.archive.contents import contents
 from logqueue.pipeline.archive.manifests import Table
+from logqueue.pipeline.archive.progress import log_of
 from logqueue.pipeline.reading.offsets import DataLossError
 from logqueue.pipeline.reading.place import InputPlace
 from logqueue.pipeline.storage.opening import open_tree
@@ -175,19 +176,23 @@ NEW_FIELDS = ("topics", "reached", "covered", "watermark")
 NEW_FILE_FIELDS = ("floors", "job_first", "job_last")
 
 
-def made_by_an_earlier_version(root: Path) -> None:
-    """Manifests as streams of Spark wrote them, and what is left of these."""
+def made_by_an_earlier_version(root: Path, offset: str = "") -> None:
+    """Manifests as streams of Spark wrote them, and what is left of these.
+
+    Args:
+        offset: Of the stream of job events, after the first epoch.
+    """
     for path in (root / "_manifest").glob("*-0*/*.json"):
         manifest = json.loads(path.read_text())
         for name in NEW_FIELDS:
-            del manifest[name]
+            manifest.pop(name, None)
         for entry in manifest["files"]:
             for name in NEW_FILE_FIELDS:
-                del entry[name]
+                entry.pop(name, None)
         path.write_text(json.dumps(manifest))
         offsets = root / "_checkpoint" / path.parent.name / "offsets"
         offsets.mkdir(parents=True, exist_ok=True)
-        (offsets / "0").touch()
+        (offsets / "0").write_text(f"v1\n{{}}\n{offset}")
 
 
 def test_an_archive_of_an_earlier_version_goes_on(
@@ -199,7 +204,12 @@ def test_an_archive_of_an_earlier_version_goes_on(
     client.put_topic("old-idle", type="queue")
     client.append("old-idle", [1])
     archive(source(server), tmp_path, topicPattern="old-(a|idle)")
-    made_by_an_earlier_version(tmp_path)
+    whole = contents(open_tree(str(tmp_path)), "lease_events").progress
+    (log, end), *_ = [(log_of(log_id), next) for log_id, next in whole.next.items()]
+    made_by_an_earlier_version(tmp_path, f'{{"v":1,"log":"{log}","next":{end + 7}}}')
+    known = contents(open_tree(str(tmp_path)), "lease_events").progress
+    assert {known.next_of(log_id) for log_id in known.topics} == {end + 7}
+    made_by_an_earlier_version(tmp_path, f'{{"v":1,"log":"{log}","next":{end}}}')
     store = ArchiveStore(InputPlace(archive=str(tmp_path)))
     assert store.watermark is None
     assert [queue.topic for queue in store.span().queues] == ["old-a"]

@@ -285,6 +285,30 @@ def test_sigterm_is_noted_and_a_second_one_interrupts() -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+@pytest.mark.parametrize(
+    ("flags", "fails"),
+    [
+        ((), True),
+        (("--fail-on-data-loss",), True),
+        (("--fail-on-data-loss", "false"), False),
+        (("--fail-on-data-loss=true",), True),
+    ],
+)
+def test_losses_of_an_archive_are_accepted_by_a_flag(
+    monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], fails: bool
+) -> None:
+    asked: list[bool] = []
+
+    def run_archive(*args: Any, fail_on_data_loss: bool, **given: Any) -> dict[str, Any]:
+        asked.append(fail_on_data_loss)
+        return {"to": "x", "tables": {}}
+
+    monkeypatch.setattr("logqueue.pipeline.engines.spark.archive.job.run_archive", run_archive)
+    monkeypatch.setattr(pipeline_jobs, "run", lambda arguments, work, *_: work(None, None))
+    assert main(["pipeline", "archive", "--path", "a", "--to", "x", *flags]) == 0
+    assert asked == [fails]
+
+
 def test_an_archive_that_goes_on_ends_between_two_looks() -> None:
     """A look is never cut short, and a long pause is."""
     told: list[str] = []

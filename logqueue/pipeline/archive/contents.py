@@ -19,6 +19,8 @@ import msgspec
 from logqueue.pipeline.archive import manifests
 from logqueue.pipeline.archive.manifests import FileEntry, Hole, Manifest, Table
 from logqueue.pipeline.archive.progress import ArchiveProgress, ProgressState
+from logqueue.pipeline.errors import PipelineError
+from logqueue.pipeline.reading.offsets import EventsOffset
 from logqueue.pipeline.storage.opening import open_tree
 from logqueue.pipeline.storage.tree import FileTree
 
@@ -122,7 +124,19 @@ def contents(tree: FileTree, table: Table, read: Callable[..., Manifest] | None 
         for epoch in known[archive]:
             if epoch > done:
                 found.add((read or manifests.load)(tree, archive, epoch))
+    if table == "lease_events" and len(ids) > 1:
+        _add_stream_offset(tree, found, ids[-2])
     return found
+
+
+def _add_stream_offset(tree: FileTree, found: Contents, archive: str) -> None:
+    """Take in how far the Spark stream of an earlier version had read beyond the last event: its
+    manifests do not say so."""
+    name = f"_checkpoint/{archive}/offsets/{found.through.get(archive, -1)}"
+    with suppress(OSError, IndexError, msgspec.MsgspecError, PipelineError):
+        offset = EventsOffset.parse(msgspec.json.decode(tree.read(name).splitlines()[-1]))
+        ends = found.progress.legacy_ends
+        ends[offset.log] = max(ends.get(offset.log, 0), offset.next)
 
 
 def live_entries(tree: FileTree, table: Table) -> list[FileEntry]:
