@@ -77,10 +77,10 @@ def page(
     figures = Figures(tables, start=start, end=end, bucket=bucket_ms)
     topics = _topics(figures)
     look = PageOptions.of(zone, dashboard)
-    names = embedded.names_of(figures, topics)
+    names, unnamed = embedded.names_of(figures, topics)
     view = PageView(figures, topics, topics[:topics_drawn], look.dashboard, names)
     sections = [made for make in _SECTIONS if (made := make(view)) is not None]
-    data = embedded.script_text(embedded.data_of(figures, topics, names, look.zone))
+    data = embedded.script_text(embedded.data_of(figures, topics, names, unnamed, look.zone))
     span = f"{when(figures.start)} to {when(figures.end)} {UTC_MARK}"
     lines = [
         f"{span}, in buckets of {numbers.span(figures.steps.bucket)}",

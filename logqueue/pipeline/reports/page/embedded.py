@@ -22,6 +22,8 @@ from logqueue.pipeline.reports.page.steps import MOST_STEPS, Values
 NUMBERS_MAX = 150_000
 """Values of charts of topics; more steps of time for fewer topics."""
 STEPS_MAX = 1440
+NAMES_MAX = 500
+"""Topics that can be chosen."""
 TOPICS_MAX = 50
 """Topics with charts."""
 WORKERS_MAX, TAGS_MAX, PAIRS_MAX = 150, 80, 1000
@@ -34,9 +36,11 @@ _CALLED = {"claims": SUMMED, "acks": SUMMED, "failures": SUMMED}
 Names = dict[str, dict[str, int]]
 
 
-def names_of(figures: Figures, topics: Sequence[str]) -> Names:
-    """What a page can be filtered by: topics, workers and tags with their places."""
-    found: Names = {"topic": {topic: n for n, topic in enumerate(topics)}}
+def names_of(figures: Figures, topics: Sequence[str]) -> tuple[Names, dict[str, int]]:
+    """What a page can be filtered by: topics, workers and tags with their places; and how many of
+    each cannot be chosen, those with the fewest jobs or leases."""
+    found: Names = {"topic": {topic: n for n, topic in enumerate(topics[:NAMES_MAX])}}
+    left = {"topic": max(len(topics) - NAMES_MAX, 0)}
     for kind, table in (("worker", "report_workers"), ("tag", "report_tags")):
         claims: dict[str, float] = {}
         for row in figures.whole_range(table):
@@ -46,18 +50,23 @@ def names_of(figures: Figures, topics: Sequence[str]) -> Names:
         ordered = sorted(claims, key=lambda name: (-claims[name], name))
         limit = WORKERS_MAX if kind == "worker" else TAGS_MAX
         found[kind] = {name: n for n, name in enumerate(ordered[:limit])}
-    return found
+        left[kind] = max(len(ordered) - limit, 0)
+    return found, left
 
 
 def data_of(
-    figures: Figures, topics: Sequence[str], names: Mapping[str, Mapping[str, int]], zone: str
+    figures: Figures,
+    topics: Sequence[str],
+    names: Mapping[str, Mapping[str, int]],
+    unnamed: Mapping[str, int],
+    zone: str,
 ) -> dict[str, Any]:
     """The data of a page.
 
     Args:
         figures: Its numbers.
         topics: All topics, the busiest first.
-        names: As `names_of` gives them.
+        names, unnamed: As `names_of` gives them.
         zone: The time zone that the page opens with.
     """
     drawn = topics[:TOPICS_MAX]
@@ -72,11 +81,14 @@ def data_of(
         "workers": workers_left,
         "tags": tags_left,
         "heat": heat_left,
+        **{f"{kind}_names": count for kind, count in unnamed.items()},
     }
     return {
         "zone": zone,
         **_axis(fine),
         "bucket": fine.steps.bucket,
+        "topics": len(topics),
+        "drawn": len(drawn),
         "names": {kind: [clean(name) for name in of] for kind, of in names.items()},
         "charts": _charts(fine, drawn),
         "parts": {**_axis(coarse), "worker": workers, "tag": tags},

@@ -28,6 +28,7 @@ from logqueue.pipeline.reports.page.view import (
 DEAD = ("dead_lettered", "rejected")
 OPEN = ("ready", "delayed", "in_flight", "held")
 MOST_ROWS = 25
+TOPICS_LISTED = 500
 _GROUPS = (
     ("done", "c", ("acked",)),
     ("open", "a", ("ready", "delayed", "in_flight")),
@@ -141,9 +142,10 @@ def _by_topic(view: PageView, found: dict[str, Counts]) -> str:
                 ],
                 topic=topic,
             )
-            for topic, counts in rows
+            for topic, counts in rows[:TOPICS_LISTED]
         ),
         "by-topic",
+        view.cut(len(rows), TOPICS_LISTED, "topics, those with the most dead jobs first"),
     )
 
 

@@ -27,7 +27,7 @@ function setUp() {
   for (const kind of ['topic', 'worker', 'tag']) {
     const select = by(`by-${kind}`);
     const names = data.names[kind];
-    fill(select, names, 'all', kind === 'topic' ? 0 : data.left_out[`${kind}_names`]);
+    fill(select, names, 'all', data.left_out[`${kind}_names`]);
     select.parentElement.hidden = names.length < (kind === 'topic' ? 2 : 1);
     select.addEventListener('change', () => { chosen[kind] = Number(select.value); onChoice(); });
   }

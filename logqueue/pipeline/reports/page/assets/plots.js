@@ -20,7 +20,7 @@ function contentOf(name) {
   if (worker >= 0 || tag >= 0) return ofPart(name, worker >= 0 ? 'worker' : 'tag', worker >= 0 ? worker : tag);
   const found = kind.of.find(([place]) => place === topic);
   if (!found) {
-    const isThere = topic < data.names.topic.length - (data.left_out.topics || 0);
+    const isThere = topic < data.drawn;
     return {why: isThere ? kind.empty : 'This page has charts of the topics with the most jobs only; the tables have this one.'};
   }
   const lines = found[1].map((line) => ({...line, values: unpacked(line.values)}));
@@ -178,7 +178,7 @@ function heatOf(metric) {
   }
   const found = [...rows.values()].sort((a, b) => a.low - b.low);
   if (!found.length) return {why: data.left_out.heat ? 'Nothing measured, or left out: this page has histograms of the topics with the most jobs only.' : 'Nothing measured.'};
-  return {rows: found, axis: data.heat, note: data.left_out.heat && chosen.topic < 0 ? `Without ${data.left_out.heat} of ${data.names.topic.length} topics.` : ''};
+  return {rows: found, axis: data.heat, note: data.left_out.heat && chosen.topic < 0 ? `Without ${data.left_out.heat} of ${data.topics} topics.` : ''};
 }
 
 function heatOptions(content, width, onCursor) {
