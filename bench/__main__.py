@@ -25,6 +25,13 @@ from bench.deletes import delete_tag
 from bench.live import live_feed
 from bench.load import LoadFailed
 from bench.machine import describe
+from bench.pipeline_commands import (
+    pipeline_audit,
+    pipeline_jobs,
+    pipeline_jobs_spark,
+    pipeline_report,
+    pipeline_single_jobs,
+)
 from bench.progress import Progress
 from bench.reads import diff_1000, diff_head
 from bench.replica import replica_modes, replica_restore
@@ -33,13 +40,7 @@ from bench.room import room
 from bench.rows import FULL, PAIRED, QUICK, Row
 from bench.sending import client_append
 from bench.session import Session
-from bench.spark_jobs import (
-    pipeline_audit,
-    pipeline_report,
-    spark_audit,
-    spark_lifecycle,
-    spark_reports,
-)
+from bench.spark_jobs import spark_audit, spark_lifecycle, spark_reports
 from bench.spark_reads import (
     spark_append_p99,
     spark_live,
@@ -101,6 +102,9 @@ MEASUREMENTS: dict[str, Callable[[Session], list[Row]]] = {
     "spark-audit": spark_audit,
     "pipeline-audit": pipeline_audit,
     "pipeline-report": pipeline_report,
+    "pipeline-jobs": pipeline_jobs,
+    "pipeline-jobs-spark": pipeline_jobs_spark,
+    "pipeline-single-jobs": pipeline_single_jobs,
     "spark-append-p99": spark_append_p99,
 }
 

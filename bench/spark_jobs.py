@@ -1,23 +1,17 @@
-"""How long the jobs of the data pipeline take.
+"""How long the jobs of the data pipeline take on Spark.
 
-Owns: the rows spark-lifecycle, spark-reports, spark-audit and pipeline-report.
+Owns: the rows spark-lifecycle, spark-reports and spark-audit.
 """
 
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 from bench.load import LoadFailed
 from bench.rows import Row, Target
 from bench.session import Session
-from bench.spark_logs import write_jobs
-from bench.spark_session import JOBS_TOPIC, jobs_log, records_log, spark_of, timed
-
-SMALL_JOBS = 2_000
-TIMEOUT_S = 300.0
+from bench.spark_session import jobs_log, records_log, spark_of, timed
 
 
 def spark_lifecycle(session: Session) -> list[Row]:
@@ -34,7 +28,7 @@ def spark_lifecycle(session: Session) -> list[Row]:
     )
     spark, source = spark_of(session), Input(path=str(jobs_log(session)))
     for _ in range(session.scale.repeats):
-        to = _fresh(session, "lifecycle")
+        to = fresh(session, "lifecycle")
         timed(session, row, lambda: run_lifecycle(spark, source, str(to)))  # noqa: B023
         found = spark.read.parquet(str(to / "jobs")).count()
         if found != jobs:
@@ -58,7 +52,7 @@ def spark_reports(session: Session) -> list[Row]:
     if not tables.exists():
         run_lifecycle(spark, Input(path=str(jobs_log(session))), str(tables))
     for _ in range(session.scale.repeats):
-        to = _fresh(session, "reports")
+        to = fresh(session, "reports")
 
         def report(to: Path = to) -> None:
             formats = ("parquet", "csv", "json", "md", "html")
@@ -81,7 +75,7 @@ def spark_audit(session: Session) -> list[Row]:
     )
     spark, source = spark_of(session), Input(path=str(records_log(session)))
     for _ in range(session.scale.repeats):
-        to, found = _fresh(session, "findings"), dict[str, int]()
+        to, found = fresh(session, "findings"), dict[str, int]()
 
         def audit(to: Path = to, found: dict[str, int] = found) -> None:
             found.update(run_audit(spark, source, str(to))["findings"])
@@ -92,52 +86,7 @@ def spark_audit(session: Session) -> list[Row]:
     return [row]
 
 
-def pipeline_audit(session: Session) -> list[Row]:
-    """The command from its start to its exit, over the files of a log without faults."""
-    records = session.scale.spark_records
-    row = Row(
-        "pipeline-audit",
-        f"logqueue pipeline audit, {records:,} records, start to exit",
-        "s",
-        Target(12.0, at_most=True),
-    )
-    source = str(records_log(session))
-    for _ in range(session.scale.repeats):
-        to = str(_fresh(session, "findings"))
-        words = ["pipeline", "audit", "--path", source, "--to", to, "--engine", "duckdb", "--json"]
-        timed(session, row, lambda words=words: _run([sys.executable, "-m", "logqueue", *words]))  # type: ignore[misc]
-    return [row]
-
-
-def pipeline_report(session: Session) -> list[Row]:
-    """The command from its start to its exit, on a small archive."""
-    from logqueue.pipeline.engines.spark.archive.job import run_archive
-
-    row = Row(
-        "pipeline-report",
-        f"logqueue pipeline report, {SMALL_JOBS:,} jobs, start to exit, warm",
-        "s",
-        Target(8.0, at_most=True),
-    )
-    data, archive = session.directory / "small", session.directory / "small-archive"
-    write_jobs(data, SMALL_JOBS, JOBS_TOPIC)
-    run_archive(spark_of(session), {"path": str(data)}, str(archive))
-    to = _fresh(session, "small-reports")
-    words = ["pipeline", "report", "--archive", str(archive), "--to", str(to)]
-    command = [sys.executable, "-m", "logqueue", *words, "--format", "parquet,html", "--json"]
-    _run(command)
-    for _ in range(session.scale.spark_starts):
-        timed(session, row, lambda: _run(command))
-    return [row]
-
-
-def _run(command: list[str]) -> None:
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    if ended.returncode != 0:
-        raise LoadFailed(f"status {ended.returncode}: {ended.stderr[-400:]}")
-
-
-def _fresh(session: Session, name: str) -> Path:
+def fresh(session: Session, name: str) -> Path:
     """A directory that is not there."""
     directory = session.directory / name
     shutil.rmtree(directory, ignore_errors=True)

@@ -19,6 +19,8 @@ PER_BATCH = 1000
 START_MS = 1_760_000_000_000
 LEASE_MS = 30_000
 NODES = tuple(f"host-{n // 4}/worker-{n % 4}" for n in range(8))
+SINGLES_AT_ONCE = 200
+"""Jobs of single transactions that go to the files together."""
 TURN_MS = 400
 """How far the clock moves with each batch."""
 
@@ -45,14 +47,18 @@ class LogWriter:
         for log in self._logs.values():
             log.close()
 
-    def write(self, *events: ev.Event) -> None:
-        """One transaction to each log that its events go to."""
+    def write(self, *events: ev.Event, now: bool = True) -> None:
+        """One transaction to each log that its events go to.
+
+        Args:
+            now: Whether it is in the file afterwards, or goes there with one of the next.
+        """
         for name, bit in (("jobs", ev.JOBS), ("leases", ev.LEASES)):
             part = [event for event in events if type(event).log & bit]
             if part:
                 self._order += 1
                 self._logs[name].append(ev.encode(self._order, part), sync=False)
-                while self._logs[name].step():
+                while now and self._logs[name].step():
                     pass
 
     def topic(self, number: int, name: str, **config: str) -> None:
@@ -60,11 +66,11 @@ class LogWriter:
         made = TopicOptions(**config).resolved()  # type: ignore[arg-type]
         self.write(ev.TopicCreated(self.at, number, name, made))
 
-    def append(self, topic: int, first: int, count: int) -> None:
+    def append(self, topic: int, first: int, count: int, *, now: bool = True) -> None:
         """Append records of 100 bytes."""
         packed = block.pack([[job(n) for n in range(first, first + count)], None, None, None])
         size = block.BlockView(packed).size_total()
-        self.write(ev.RecordsAppended(self.at, topic, first, count, packed, size=size))
+        self.write(ev.RecordsAppended(self.at, topic, first, count, packed, size=size), now=now)
 
     def claim(self, topic: int, seqs: list[int]) -> None:
         """Claim jobs, shared among the nodes."""
@@ -117,6 +123,20 @@ def write_records(directory: Path, records: int, topic: str) -> None:
         for first in range(1, records + 1, PER_BATCH):
             log.append(1, first, min(PER_BATCH, records + 1 - first))
             log.at += 20
+
+
+def write_single_jobs(directory: Path, jobs: int, topic: str) -> None:
+    """A queue whose jobs were appended, claimed and acked one at a time: a transaction each."""
+    with LogWriter(directory) as log:
+        log.topic(1, topic, type="queue")
+        for seq in range(1, jobs + 1):
+            node, now = NODES[seq % len(NODES)], seq % SINGLES_AT_ONCE == 0 or seq == jobs
+            log.at += 1
+            log.append(1, seq, 1, now=False)
+            grant = node, log.at + LEASE_MS, 0, [seq]
+            log.write(ev.JobsClaimed(log.at, 1, seq, seq + 1, [grant]), now=False)
+            log.at += 2
+            log.write(ev.JobsAcked(log.at, 1, node, [seq]), now=now)
 
 
 def write_jobs(directory: Path, jobs: int, topic: str) -> None:

@@ -176,7 +176,7 @@ def test_a_quick_run_measures_every_row(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.spark
 def test_a_quick_run_measures_spark(tmp_path: Path) -> None:
-    assert len(ON_SPARK) == 9
+    assert len(ON_SPARK) == 13
     # Little data takes a session as long as much does; what the others call has its own tests.
     chosen = ["spark-append-p99", "spark-read", "spark-write"]
     rows = measured(tmp_path / "results", chosen)
