@@ -151,6 +151,17 @@ def test_files_of_a_report_appear_together(place: str) -> None:
     ]
 
 
+def test_a_table_is_one_file_or_a_directory_of_files(place: str) -> None:
+    for names in (["x.csv/1", "x.csv/2"], ["x.csv"], ["x.csv/3"]):
+        with publishing.published_together(place) as space:
+            for name in names:
+                space.tree.replace(name, b"1")
+        version = publishing.published(open_tree(place))
+        assert version is not None and [file.name for file in version.files] == names
+        shown = {file.name for file in open_tree(place).files() if file.name.startswith("x")}
+        assert shown == (set(names) if place.startswith("memory:") else set())
+
+
 def test_files_from_before_there_were_versions_are_replaced(tmp_path: Path) -> None:
     for name in ("a.csv", "other.csv"):
         (tmp_path / name).write_text("0")

@@ -362,6 +362,11 @@ class Target:
         _show(self.tree, version)
         return version
 
+    def require_before(self) -> Published:
+        """The version that is there."""
+        assert self.before is not None, "nothing was published"
+        return self.before
+
     def clean_up(self) -> None:
         """Delete staged files that were not published, and versions that are old."""
         if self.tree.directory is not None:
@@ -394,7 +399,8 @@ def opened_target(to: str | FileTree) -> Iterator[Target]:
 def published_together(to: str | FileTree) -> Iterator[Workspace]:
     """Files that appear at a place all at once, when the context ends without an error.
 
-    Files of the version before stay unless one of the same name was written. In an object store,
+    Files of the version before stay unless one of the same name was written, or one below the same
+    directory: a table is one file or a directory of them. In an object store,
     which cannot show several objects at once, they also get their own names at the place, one after
     the other; the manifest names one whole version there.
 
@@ -412,17 +418,19 @@ def published_together(to: str | FileTree) -> Iterator[Workspace]:
             TableFile(path=f"{folder}/{file.name}", name=file.name, rows=-1, bytes=file.bytes)
             for file in space.tree.files()
         ]
-        names = {file.name for file in files}
+        written = {file.table for file in files}
         before = target.before
         target.publish(
             files,
             tables=before.tables if before is not None else (),
-            keep=[file for file in (before.files if before else ()) if file.name not in names],
+            keep=[file for file in (before.files if before else ()) if file.table not in written],
             facts=before.facts if before is not None else None,
         )
         if target.tree.directory is None:
             for file in files:
                 target.tree.replace(file.name, target.tree.read(file.path))
+            shown = {file.name for file in before.files} if before is not None else set()
+            target.tree.remove(shown - {file.name for file in target.require_before().files})
 
 
 @dataclass(frozen=True)
