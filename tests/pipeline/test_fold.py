@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from logqueue.pipeline.lifecycle.job_history import APPENDED, CLAIMED, EVENTS, EXTENDED
 from logqueue.pipeline.lifecycle.job_history import JobTimeline as Timeline
+from logqueue.pipeline.reading.calendar import LAST_MS
 from logqueue.pipeline.rows import history_batches
 from logqueue.pipeline.rows.history_batches import FOLD_SCHEMA, folder
 from logqueue.pipeline.rows.job_batches import JobRows
@@ -67,16 +68,17 @@ def place(row: dict[str, Any]) -> tuple[int, str]:
 
 # Times are few, so that many fall together; some lie before the record, some behind the end.
 times = st.one_of(st.integers(90, 130), st.sampled_from((0, 1, 100, 86_400_100)))
+dues = st.one_of(times, st.sampled_from((LAST_MS, LAST_MS + 1, 1 << 62)))
 words = st.sampled_from((None, "", "ant", "bee"))
 reasons = st.sampled_from((None, "", "nack", "hand_back", "ttl", "cap", "postponed", "delayed"))
 kinds = st.one_of(
     st.sampled_from((CLAIMED, CLAIMED, CLAIMED, EXTENDED)), st.integers(1, len(EVENTS) - 1)
 )
 events = st.tuples(
-    kinds, times, times, words, st.sampled_from((None, "lease_1")), reasons,
+    kinds, times, dues, words, st.sampled_from((None, "lease_1")), reasons,
     st.sampled_from((None, "", "no luck")),
 )  # fmt: skip
-records = st.lists(st.tuples(times, st.one_of(st.just(0), times)), min_size=0, max_size=2)
+records = st.lists(st.tuples(times, st.one_of(st.just(0), dues)), min_size=0, max_size=2)
 
 
 @st.composite

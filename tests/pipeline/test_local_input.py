@@ -300,3 +300,12 @@ def test_continuing_from_an_archive_reads_the_files_that_hold_what_changed(
     for kind in (JOBS, ATTEMPTS):
         rows = table_rows(whole, kind)
         assert rows and table_rows(parts, kind) == rows
+
+
+def test_a_queue_that_no_worker_claimed_from_has_its_jobs(history: Path, tmp_path: Path) -> None:
+    summary = run_lifecycle(_input(history, topics=["waiting", "notes"]), str(tmp_path))
+    assert (summary["topics"], summary["rows"]) == (["waiting"], {"jobs": 4, "attempts": 0})
+    rows = table_rows(str(tmp_path), JOBS)
+    assert {(row["state"], row["variant"], row["attempts"]) for row in rows} == {
+        ("delayed", "waiting", 0)
+    }
