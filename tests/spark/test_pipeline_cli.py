@@ -181,17 +181,18 @@ def test_a_query_in_a_session_that_is_open_leaves_it_open(
         "max(appended_at) as at from jobs group by state order by state"
     )
     archive = ("--archive", str(place.folder / "archive"))
-    status = main(["pipeline", "sql", *archive, *tables, "--json", query])
+    sql = ("pipeline", "sql", "--engine", "spark", *archive)
+    status = main([*sql, *tables, "--json", query])
     out, err = capsys.readouterr()
     assert (status, err) == (0, "")
     rows = [json.loads(line) for line in out.splitlines()]
     assert {row["state"]: row["n"] for row in rows}["acked"] == ACKED
     assert rows[0]["s"] == {"first": 1} and rows[0]["at"].endswith("+00:00")
-    assert main(["pipeline", "sql", *archive, "--limit", "2", "select seq from records"]) == 0
+    assert main([*sql, "--limit", "2", "select seq from records"]) == 0
     out, err = capsys.readouterr()
     assert out.split()[0] == "seq" and len(out.splitlines()) == 3
     assert err == "only the first 2 rows; --limit shows more\n"
-    assert main(["pipeline", "sql", *archive, "select nothing from records"]) == 1
+    assert main([*sql, "select nothing from records"]) == 1
     out, err = capsys.readouterr()
     assert out == "" and err.startswith("logqueue pipeline: [UNRESOLVED_COLUMN")
     assert len(err.splitlines()) == 1
@@ -362,7 +363,8 @@ def test_without_the_packages_it_says_what_to_install(
     out, err = capsys.readouterr()
     assert out == ""
     assert err == (
-        "logqueue pipeline: the data pipeline needs more packages: pip install 'logqueue[spark]'\n"
+        "logqueue pipeline: the data pipeline needs more packages: "
+        "pip install 'logqueue[reports]'\n"
     )
 
 
