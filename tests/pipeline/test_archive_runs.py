@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from logqueue.client import Client
+from logqueue.pipeline.archive import loop, manifests
 from logqueue.pipeline.archive.contents import contents
 from logqueue.pipeline.archive.manifests import Table
 from logqueue.pipeline.archive.progress import log_of
@@ -148,6 +149,23 @@ def test_another_log_is_a_loss_until_it_is_accepted_once(
         archive(source(other), tmp_path / "archive", topicPattern="other-.*")
     assert seqs(tmp_path / "archive") == {"other-a": [1, 1, 2, 2]}
     assert events(tmp_path / "archive")["other-a"].count(("acked", 1)) == 2
+
+
+def test_epochs_are_bounded_and_the_watermark_comes_with_the_last_one(
+    server: ServerProcess, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By default, too: by bytes of log."""
+    client.put_topic("bound-a", type="queue")
+    for _ in range(8):
+        client.append("bound-a", ["x" * 1000] * 5)
+    client.ack("bound-a", client.claim("bound-a", max=40).jobs)
+    monkeypatch.setattr(loop, "BATCH_BYTES", 10_000)
+    added = archive(source(server), tmp_path, topics="bound-a")
+    assert added["records"]["epochs"] >= 4 and added["records"]["rows"] == 40
+    tree = open_tree(str(tmp_path))
+    found = [*manifests.manifests(tree, "lease_events"), *manifests.manifests(tree, "records")]
+    assert [m.watermark is not None for m in found] == [False] * (len(found) - 1) + [True]
+    assert all(entry.rows <= 10 for m in found if m.table == "records" for entry in m.files)
 
 
 def test_records_of_ephemeral_topics_come_by_pages(

@@ -11,7 +11,8 @@ others it is unknown. A reader loses something
 
 - if a range that it is about to read has gaps, unless they were gaps already when it first saw the
   topic (a batch from `earliest`, a new stream: there was no reader to lose them);
-- if the topic was deleted or created again between two reads, or the log is another one;
+- if the topic was deleted or created again between two reads, and more than it has read may have
+  been in the instance that is gone; or if the log is another one;
 - if the log ends before the place where the reader already was (restored from an older backup).
 
 Seqs that were never given to a record (reserved before a crash, skipped by a router) have no row,

@@ -4,8 +4,9 @@ Owns: what a list of segment indexes says of topics and of job events, where the
 how reads are packed into tasks. Pure: the same ranges and the same indexes make the same tasks,
 whenever. Must not know: pyspark, files, HTTP. See `holdings` for what a loss is.
 
-A topic that was deleted and recreated is several instances. A stream reads the newest one; a batch
-from the earliest reads the others, too, and so do lease events. Column `log_id` tells them apart.
+A topic that was deleted and recreated is several instances. A stream begins with the newest one and
+reads an instance to its end before the one that follows; a batch from the earliest reads the older
+ones, too, and so do lease events and archives. Column `log_id` tells them apart.
 What a deleted topic held is read as long as the log still has it.
 """
 
