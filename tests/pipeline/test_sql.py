@@ -14,8 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from logqueue.cli import main
+from logqueue.client import Client
 from logqueue.pipeline.engines.duckdb.input import LocalInput
 from logqueue.pipeline.engines.duckdb.parts import InputPart
+from logqueue.testing import ServerProcess
 from tests.spark.crafted import START_MS, CraftedLog
 
 START = "2023-11-14T22:13:20.000+00:00"
@@ -168,3 +170,31 @@ def test_only_what_a_query_needs_is_read(
     asked.clear()
     assert _sql(capsys, data, "select 1 one") == [{"one": 1}]
     assert asked == []
+
+
+def test_a_server_and_a_key_that_may_not_see_its_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = "root,tenant:read:notes"
+    with ServerProcess(tmp_path / "data", API_KEYS=keys) as server:
+        with Client(server.url, "root", node="w") as client:
+            client.put_topic("mails", type="queue")
+            client.append("mails", ["a", "b", "c"])
+            client.append("notes", [1, 2], create=True)
+            client.ack("mails", client.claim("mails", max=2).jobs)
+        both = "select topic, count(*) n from records group by 1 order by 1"
+        words = ["pipeline", "sql", "--url", server.url, "--json", "--token"]
+        assert main([*words, "root", both]) == 0
+        events = "select event, count(*) n from lease_events group by 1 order by 1"
+        assert main([*words, "root", events]) == 0
+        assert main([*words, "tenant", both]) == 0
+        assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
+            {"topic": "mails", "n": 3},
+            {"topic": "notes", "n": 2},
+            {"event": "acked", "n": 2},
+            {"event": "claimed", "n": 2},
+            {"topic": "notes", "n": 2},
+        ]
+        assert main([*words, "tenant", events]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "the key may not do this" in line

@@ -8,6 +8,7 @@ Both tables are of one moment: what comes to the log later is in neither.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from logqueue.pipeline.lifecycle.span import Span
@@ -31,15 +32,24 @@ class LogHistory:
     """
 
     def __init__(self, place: InputPlace) -> None:
-        """Look at it.
-
-        Raises:
-            PipelineError: There is no log, or it cannot be read.
-        """
+        """Nothing is read yet."""
         self._place = place
         self._records, _ = self.store(data="none")
         self.events, self._events_reading = self.store(events="leases")
-        self._snapshots = self.events.snapshot_with(self._records)
+
+    @cached_property
+    def _snapshots(self) -> tuple[Any, Any]:
+        """Both tables at the moment when either is first asked for."""
+        found: tuple[Any, Any] = self.events.snapshot_with(self._records)
+        return found
+
+    def only_records(self, data: str) -> tuple[Any, list[Any], Survey | None]:
+        """Records without a look at job events: their store, the tasks that give them, and what the
+        indexes say, where they may be seen."""
+        store, reading = self.store(data=data)
+        snapshot = store.snapshot()
+        log = getattr(snapshot, "log", snapshot)
+        return store, batch_tasks(snapshot, reading), log.survey if log is not None else None
 
     def store(self, **further: str) -> tuple[Any, Reading]:
         """The place with further options, and how it is read then."""

@@ -66,6 +66,15 @@ class LocalInput:
         """
         return self._content.record_parts(data)
 
+    def only_record_parts(self, data: str = "none") -> Sequence[InputPart]:
+        """The same where job events are not asked for: a key that is limited to name prefixes may
+        read records, and not the log."""
+        if self.place.archive is not None:
+            return self.record_parts(data)
+        from logqueue.pipeline.engines.duckdb.log_input import only_records
+
+        return only_records(self.place, data)
+
     def event_parts(self) -> Sequence[InputPart]:
         """Job events in parts."""
         return self._content.event_parts()

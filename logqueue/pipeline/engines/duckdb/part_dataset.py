@@ -28,16 +28,18 @@ ReadParts = Callable[[Sequence[InputPart], Sequence[str]], Iterator[pa.RecordBat
 class PartDataset(ds.Dataset):  # type: ignore[misc]
     """A table in parts."""
 
-    def __init__(self, schema: pa.Schema, parts: Sequence[InputPart], read: ReadParts) -> None:
+    def __init__(
+        self, schema: pa.Schema, parts: Callable[[], Sequence[InputPart]], read: ReadParts
+    ) -> None:
         """Nothing is read yet.
 
         Args:
             schema: All columns of the table.
-            parts: What it is made of.
+            parts: Gives what it is made of, when it is scanned.
             read: Gives the rows of some parts in some columns, in the order of the schema.
         """
         self._all = schema
-        self._parts = parts
+        self._parts_of = parts
         self._read = read
 
     @property
@@ -57,7 +59,8 @@ class PartDataset(ds.Dataset):  # type: ignore[misc]
         used = {*re.findall(r"\w+", str(filter))} if filter is not None else set()
         # Without any column there would be no rows either.
         wanted = [name for name in self._all.names if name in used.union(shown)]
-        parts = [*self._parts] if filter is None else self._needed(filter)
+        every = self._parts_of()
+        parts = every if filter is None else self._needed(every, filter)
         schema = pa.schema([self._all.field(name) for name in shown])
         return PartScanner(schema, self._rows(parts, wanted or [self._all.names[1]], shown, filter))
 
@@ -72,7 +75,7 @@ class PartDataset(ds.Dataset):  # type: ignore[misc]
             kept = batch if filter is None else batch.filter(filter)
             yield kept.select(shown)
 
-    def _needed(self, filter: ds.Expression) -> list[InputPart]:
+    def _needed(self, parts: Sequence[InputPart], filter: ds.Expression) -> list[InputPart]:
         """The parts that may have rows which fit a condition."""
         here = fs.LocalFileSystem()
         format = ds.IpcFileFormat()
@@ -80,11 +83,11 @@ class PartDataset(ds.Dataset):  # type: ignore[misc]
         # each.
         fragments = [
             format.make_fragment(str(place), here, partition_expression=_says(part.bounds))
-            for place, part in enumerate(self._parts)
+            for place, part in enumerate(parts)
         ]
         every = ds.FileSystemDataset(fragments, self._all, format, here)
         places = {int(fragment.path) for fragment in every.get_fragments(filter=filter)}
-        return [part for place, part in enumerate(self._parts) if place in places]
+        return [part for place, part in enumerate(parts) if place in places]
 
 
 class PartScanner:

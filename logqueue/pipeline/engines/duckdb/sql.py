@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from logqueue.pipeline.engines.duckdb.connection import opened
@@ -64,7 +65,7 @@ def run_query(
         duckdb.Error: The query is refused.
     """
     note("querying", None)
-    with _database(place, folders) as connection:
+    with _database(place, query, folders) as connection:
         found: duckdb.DuckDBPyRelation | None = connection.sql(query)
         if found is None:
             return QueryAnswer([], [], [])
@@ -73,13 +74,15 @@ def run_query(
 
 
 @contextmanager
-def _database(place: InputPlace, folders: Sequence[str]) -> Iterator[duckdb.DuckDBPyConnection]:
+def _database(
+    place: InputPlace, query: str, folders: Sequence[str]
+) -> Iterator[duckdb.DuckDBPyConnection]:
     with (
         tempfile.TemporaryDirectory(prefix="logqueue-sql-") as scratch,
         WorkerPool() as pool,
         opened() as connection,
     ):
-        _register_input(connection, LocalInput(place, pool))
+        _register_input(connection, LocalInput(place, pool), query)
         for folder in folders:
             tables = tables_at(folder)
             if not tables:
@@ -89,13 +92,15 @@ def _database(place: InputPlace, folders: Sequence[str]) -> Iterator[duckdb.Duck
         yield connection
 
 
-def _register_input(connection: duckdb.DuckDBPyConnection, local: LocalInput) -> None:
+def _register_input(connection: duckdb.DuckDBPyConnection, local: LocalInput, query: str) -> None:
     from logqueue.pipeline.engines.duckdb.part_dataset import PartDataset
     from logqueue.pipeline.rows.segment_batches import EVENTS_SCHEMA, RECORDS_SCHEMA
 
-    records = PartDataset(RECORDS_SCHEMA(), local.record_parts("string"), local.read)
-    events = PartDataset(EVENTS_SCHEMA, local.event_parts(), local.read)
-    connection.register("records", records)
+    with_events = "lease_events" in query.lower()
+    parts = local.record_parts if with_events else local.only_record_parts
+    records = partial(parts, "string")
+    connection.register("records", PartDataset(RECORDS_SCHEMA(), records, local.read))
+    events = PartDataset(EVENTS_SCHEMA, local.event_parts, local.read)
     connection.register("lease_events", events)
 
 
