@@ -38,6 +38,19 @@ runs elsewhere, so the test makes them absolute, and so it does with checkpoints
 _STEP = re.compile(r"^```(?P<language>sh|python)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+FINISHED_RUNS = "\n".join(
+    [
+        "```sh",
+        "logqueue create work --queue",
+        *["logqueue append work --data 1"] * 12,
+        "logqueue claim work --max 12 --lease 5m",
+        f"logqueue ack work {' '.join(map(str, range(1, 13)))}",
+        "```",
+    ]
+)
+"""What a reader has and the page's three jobs are not: enough runs to simulate a queue."""
+
+
 class Follower:
     """Runs the blocks of a page against a server, in a folder."""
 

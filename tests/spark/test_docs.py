@@ -15,7 +15,7 @@ from logqueue.pipeline.reports.export import FORMATS
 from logqueue.pipeline.writing import sink_options
 from logqueue.testing import ServerProcess
 from tests.house import page
-from tests.pipeline.following import PAGE, Follower
+from tests.pipeline.following import FINISHED_RUNS, PAGE, Follower
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,11 +33,13 @@ def test_the_page_goes_as_told(
     with ServerProcess(tmp_path / "logqueue-data", ARCHIVE_DIR=kept) as up:
         monkeypatch.setenv("LOGQUEUE_URL", up.url)
         follower = Follower(up.url, tmp_path, capsys)
+        follower.follow(FINISHED_RUNS)
+        follower.commands = 0
         follower.follow(page(PAGE))
         with Client(up.url) as client:
             counts = {name: client.topic(name).head_seq for name in ("letters", "letters.copy")}
             orders, mail = client.topic("orders").head_seq, client.topic("mail").head_seq
-    assert follower.commands == 25, "no command is passed over"
+    assert follower.commands == 26, "no command is passed over"
     assert counts == {"letters": 2, "letters.copy": 2}
     assert (orders, mail) == (1000, 4), "backfilled once; one letter went back"
     assert follower.summaries["audit"]["findings"] == {"error": 0, "warning": 0, "info": 0}

@@ -112,7 +112,8 @@ _SECTIONS: Sequence[Callable[[PageView], Section | None]] = (
 
 _FOOTER = (
     f"<p>Made by logqueue from its logs. All times come from the log and are shown in {UTC_MARK}. "
-    "“Open” is open at the end of the range.</p>"
+    "“Open” is open at the end of the range. Percentiles of waits count jobs that were still "
+    "waiting then, with the time that they had waited.</p>"
 )
 
 

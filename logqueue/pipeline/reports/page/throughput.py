@@ -159,13 +159,16 @@ def _latency_tables(view: PageView) -> str:
         if not mine:
             continue
         top = number(mine[0], "p95")
+        # They have waited at least so long, and count with that.
+        waiting = ["#of them still waiting"] * any(row.get("waiting") for row in mine)
         made = table(
-            ["topic", "#jobs", "#p50", "p95", "#p99", "#max"],
+            ["topic", "#jobs", *waiting, "#p50", "p95", "#p99", "#max"],
             (
                 view.marked(
                     [
                         foreign(row["topic"], 60),
                         numbers.count(row["n"]),
+                        *(numbers.count(row["waiting"]) for _ in waiting),
                         numbers.duration(row["p50"]),
                         charts.bar(number(row, "p95"), top, numbers.duration(row["p95"])),
                         numbers.duration(row["p99"]),
