@@ -6,7 +6,6 @@ Owns: commands by name, and how they are watched. Must not know: sizes, what is 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -17,9 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from bench.load import LoadFailed
+from bench.machine import TICKS_PER_S
 
 TIMEOUT_S: Final = 3600
-WATCH_S: Final = 0.05
+WATCH_S: Final = 0.1
 JOBS: Final = ("archive", "lifecycle", "report", "audit", "backlog")
 ENGINES: Final = ("duckdb", "spark")
 
@@ -75,40 +75,62 @@ def run(places: Places, job: str, engine: str) -> Run:
     began = time.monotonic()
     with open(places.work / f"{job}.err", "wb") as errors:
         process = subprocess.Popen(
-            places.command(job, engine), stdout=subprocess.PIPE, stderr=errors
+            places.command(job, engine),
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,
         )
         watch = _Watch(process.pid)
         watch.start()
         assert process.stdout is not None
         text = process.stdout.read()
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
+        process.wait()
         watch.join()
     wall = time.monotonic() - began
     if process.returncode != 0:
         tail = (places.work / f"{job}.err").read_text(encoding="utf-8")[-400:]
         raise LoadFailed(f"{job} on {engine}: status {process.returncode}: {tail}")
     json.loads(text)
-    return Run(wall, usage.ru_utime + usage.ru_stime, watch.peak_mb)
+    return Run(wall, watch.cpu_s, watch.peak_mb)
 
 
 class _Watch(threading.Thread):
-    """Reads the peak of a process's memory until it ends."""
+    """Reads the memory of a process, and the processor time of all processes of its session, until
+    it ends: workers, Java, and what Java starts."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
-        self._status = Path(f"/proc/{pid}/status")
+        self._pid = pid
+        self._times: dict[str, float] = {}
         self.peak_mb = 0.0
+
+    @property
+    def cpu_s(self) -> float:
+        """Of all of them."""
+        return sum(self._times.values())
 
     def run(self) -> None:
         """Until there is nothing to read."""
         while True:
             try:
-                text = self._status.read_text(encoding="ascii")
+                text = Path(f"/proc/{self._pid}/status").read_text(encoding="ascii")
             except OSError:
                 return
             found = [line for line in text.splitlines() if line.startswith("VmHWM:")]
             if not found:
                 return
             self.peak_mb = max(self.peak_mb, int(found[0].split()[1]) / 1024)
+            self._note_times()
             time.sleep(WATCH_S)
+
+    def _note_times(self) -> None:
+        for process in Path("/proc").iterdir():
+            if not process.name.isdigit():
+                continue
+            try:
+                text = (process / "stat").read_text(encoding="ascii", errors="replace")
+            except OSError:
+                continue
+            fields = text.rpartition(")")[2].split()
+            if int(fields[3]) == self._pid:
+                self._times[process.name] = (int(fields[11]) + int(fields[12])) / TICKS_PER_S
