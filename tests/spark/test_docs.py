@@ -39,7 +39,7 @@ def test_the_page_goes_as_told(
         with Client(up.url) as client:
             counts = {name: client.topic(name).head_seq for name in ("letters", "letters.copy")}
             orders, mail = client.topic("orders").head_seq, client.topic("mail").head_seq
-    assert follower.commands == 26, "no command is passed over"
+    assert follower.commands == 28, "no command is passed over"
     assert counts == {"letters": 2, "letters.copy": 2}
     assert (orders, mail) == (1000, 4), "backfilled once; one letter went back"
     assert follower.summaries["audit"]["findings"] == {"error": 0, "warning": 0, "info": 0}
