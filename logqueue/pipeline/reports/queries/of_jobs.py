@@ -160,13 +160,14 @@ def _follows(dialect: Dialect) -> str:
 
 def _event_log(dialect: Dialect) -> str:
     cases = " ".join(f"WHEN '{step}' THEN '{transition}'" for step, transition in _XES.items())
+    fields = ("step_activity", "step_at", "step_worker")
     return f"""
         SELECT concat_ws('/', topic, log_id, CAST(seq AS STRING)) AS case_id,
-            step.activity AS activity, CASE step.activity {cases} ELSE 'pi_abort' END AS lifecycle,
-            {dialect.millis("step.at")} AS {dialect.name("timestamp")}, step.worker AS resource,
+            step_activity AS activity, CASE step_activity {cases} ELSE 'pi_abort' END AS lifecycle,
+            {dialect.millis("step_at")} AS {dialect.name("timestamp")}, step_worker AS resource,
             topic, seq
-        FROM {dialect.steps("$raw_jobs", "topic, log_id, seq")}
-        WHERE step.activity <> 'ready'"""
+        FROM {dialect.steps("$raw_jobs", "topic, log_id, seq", fields)}
+        WHERE step_activity <> 'ready'"""
 
 
 # -- totals ----------------------------------------------------------------------------------------

@@ -140,20 +140,24 @@ def _backlog(scope: ReportScope, dialect: Dialect) -> str:
         for s in OPEN_STATES
     )
     moment = f"least(bucket + {scope.bucket}, {scope.end})"
+    depth = ", ".join(f"max({s}) AS {s}" for s in OPEN_STATES)
+    block = dialect.whole(dialect.whole("depths.bucket", scope.bucket), "widths.width")
     return f"""
         WITH moves AS (SELECT topic, bucket, {sums} FROM ({moves}) GROUP BY topic, bucket),
             depths AS (SELECT topic, bucket, {so_far} FROM moves),
-            {_oldest(scope, dialect)}
-        SELECT depths.topic AS topic, depths.bucket AS bucket, {", ".join(OPEN_STATES)},
-            coalesce(greatest({moment.replace("bucket +", "depths.bucket +")} - oldest, 0), 0)
-                AS oldest_age_ms
-        FROM depths LEFT JOIN oldest
-            ON depths.topic = oldest.topic AND depths.bucket = oldest.bucket"""
+            {_blocks(scope, dialect)}
+        SELECT *, coalesce(greatest({moment} - oldest, 0), 0) AS oldest_age_ms
+        FROM (SELECT depths.topic AS topic, depths.bucket AS bucket, {depth},
+                min(CASE WHEN ready > 0 THEN blocks.oldest END) AS oldest
+            FROM depths JOIN widths ON widths.width = 1 OR depths.ready > 0
+            LEFT JOIN blocks ON depths.topic = blocks.topic AND widths.width = blocks.width
+                AND {block} = blocks.block
+            GROUP BY 1, 2)"""
 
 
-def _oldest(scope: ReportScope, dialect: Dialect) -> str:
-    """The relation `oldest`: since when the oldest of the jobs that are ready at the end of a
-    bucket could have been claimed.
+def _blocks(scope: ReportScope, dialect: Dialect) -> str:
+    """The relations `widths`, and `blocks`: since when the oldest of the jobs could have been
+    claimed that are ready at the ends of all buckets of a block.
 
     A job that is ready at the ends of many buckets is not a row in each of them: a stretch of
     buckets is taken apart into blocks of 1, 2, 4, … buckets that begin at multiples of their
@@ -165,7 +169,8 @@ def _oldest(scope: ReportScope, dialect: Dialect) -> str:
     behind = scope.last // scope.bucket + 1
     low = dialect.whole("low + width - 1", "width")
     return f"""
-            widths AS (SELECT * FROM (VALUES {widths}) AS listed(width)),
+            widths AS (SELECT width FROM (VALUES {widths}) AS listed(width)),
+            sides AS (SELECT side FROM (VALUES (0), (1)) AS listed(side)),
             stays AS (
                 SELECT topic, {number} AS low, coalesce({gone}, {behind}) AS high,
                     min(oldest) AS oldest
@@ -175,18 +180,8 @@ def _oldest(scope: ReportScope, dialect: Dialect) -> str:
                 SELECT topic, width, oldest, {low} AS low, {dialect.whole("high", "width")} AS high
                 FROM stays JOIN widths ON width <= high - low),
             blocks AS (
-                SELECT topic, width, block, min(oldest) AS oldest FROM (
-                    SELECT topic, width, low AS block, oldest FROM ends
-                    WHERE low < high AND low % 2 = 1
-                    UNION ALL
-                    SELECT topic, width, high - 1, oldest FROM ends
-                    WHERE low < high AND high % 2 = 1)
-                GROUP BY 1, 2, 3),
-            oldest AS (
-                SELECT asked.topic AS topic, asked.bucket AS bucket, min(blocks.oldest) AS oldest
-                FROM (
-                    SELECT topic, bucket, width, {dialect.whole(number, "width")} AS block
-                    FROM depths CROSS JOIN widths WHERE ready > 0) AS asked
-                JOIN blocks ON asked.topic = blocks.topic AND asked.width = blocks.width
-                    AND asked.block = blocks.block
-                GROUP BY 1, 2)"""
+                SELECT topic, width, CASE WHEN side = 0 THEN low ELSE high - 1 END AS block,
+                    min(oldest) AS oldest
+                FROM ends CROSS JOIN sides
+                WHERE low < high AND CASE WHEN side = 0 THEN low ELSE high END % 2 = 1
+                GROUP BY 1, 2, 3)"""

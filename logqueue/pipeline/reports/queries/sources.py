@@ -109,14 +109,16 @@ def _steps(dialect: Dialect) -> str:
     """A row per step of a job, exploded once for all reports: what happened (`activity`) when
     (`at_ms`), the job's state after it and until when it was so (`left_ms`), and what happened
     next (`to_step`, `to_ms`). No one causes the end of a delay, so `ready` is not what is next."""
-    passed = "next.activity = 'ready'"
+    fields = ("step_activity", "step_at", "step_state", "next_activity", "next_at")
+    fields += ("after_activity", "after_at")
+    passed = "next_activity = 'ready'"
     return f"""
-        SELECT topic, {dialect.millis("ready_at")} AS ready, step.activity AS activity,
-            {dialect.millis("step.at")} AS at_ms, step.state AS state,
-            {dialect.millis("next.at")} AS left_ms,
-            CASE WHEN {passed} THEN after.activity ELSE next.activity END AS to_step,
-            {dialect.millis(f"CASE WHEN {passed} THEN after.at ELSE next.at END")} AS to_ms
-        FROM {dialect.steps("$raw_jobs", "topic, ready_at")}"""
+        SELECT topic, {dialect.millis("ready_at")} AS ready, step_activity AS activity,
+            {dialect.millis("step_at")} AS at_ms, step_state AS state,
+            {dialect.millis("next_at")} AS left_ms,
+            CASE WHEN {passed} THEN after_activity ELSE next_activity END AS to_step,
+            {dialect.millis(f"CASE WHEN {passed} THEN after_at ELSE next_at END")} AS to_ms
+        FROM {dialect.steps("$raw_jobs", "topic, ready_at", fields)}"""
 
 
 def _flows(scope: ReportScope) -> str:

@@ -48,8 +48,10 @@ if TYPE_CHECKING:
 AT_ONCE: Final = 3
 """Reports that are made at the same time: planning is done by one thread each, and the cores would
 be idle in between."""
-EXPLODED: Final = "steps"
-"""Taking lists of steps apart costs more than to keep their few columns."""
+GROUPS_SETTING: Final = "spark.sql.objectHashAggregate.sortBased.fallbackThreshold"
+GROUPS_MAX: Final = 1024
+"""Groups with sketches that a task has in memory at once, of 32 KB each; with more, it sorts its
+rows first. Spark's own limit of 128 is for larger ones."""
 
 
 class SparkReports:
@@ -74,7 +76,7 @@ class SparkReports:
         """Make the relations that some reports need known; nothing runs yet."""
         for name, readers in self._definitions.needed(*names).items():
             rows = self._spark.sql(self._definitions.text(name, self._names))
-            if readers > 1 and (name in SHARED or name == EXPLODED):
+            if readers > 1 and name in SHARED:
                 rows = rows.persist()
                 self._kept.append(rows)
             self.add(name, rows)
@@ -180,6 +182,7 @@ def run_report(
     )
     with (
         published_together(to) as space,
+        _set(spark, GROUPS_SETTING, str(GROUPS_MAX)),
         opened_reports(spark, scope, jobs, attempts) as reports,
     ):
         reports.prepare(what.names)
@@ -197,3 +200,17 @@ def run_report(
         files = [space.published_path(file) for file in files]
     note("done", 1.0)
     return {**summary_of(span, what, made, files), "output": to}
+
+
+@contextmanager
+def _set(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    """A setting of the session, as long as the context lasts."""
+    before = spark.conf.get(name, None)
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, before)
