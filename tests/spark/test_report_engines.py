@@ -65,6 +65,9 @@ def test_both_engines_say_the_same(
                 assert rows == pq.read_table(str(tmp_path / f"{name}.parquet"))
             assert rows is not None
             assert in_order(rows, name) == in_order(expected[name], name), name
+        for name in ("report_failures", "report_variants", "report_poison", "report_stuck"):
+            plan = reports.rows(tables.BY_NAME[name])._jdf.queryExecution().optimizedPlan()
+            assert "WindowGroupLimit" in plan.toString(), "each task keeps its worst first"
         for name in ("report_backlog", "report_failures"):
             kind = tables.BY_NAME[name]
             assert reports.shorten(kind, 86_400_000, 1).num_rows == 1
