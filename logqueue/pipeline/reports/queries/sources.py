@@ -109,8 +109,8 @@ def _steps(dialect: Dialect) -> str:
     """A row per step of a job, exploded once for all reports: what happened (`activity`) when
     (`at_ms`), the job's state after it and until when it was so (`left_ms`), and what happened
     next (`to_step`, `to_ms`). No one causes the end of a delay, so `ready` is not what is next."""
-    fields = ("step_activity", "step_at", "step_state", "next_activity", "next_at")
-    fields += ("after_activity", "after_at")
+    fields = ["step_activity", "step_at", "step_state", "next_activity", "next_at"]
+    fields += ["after_activity", "after_at"]
     passed = "next_activity = 'ready'"
     return f"""
         SELECT topic, {dialect.millis("ready_at")} AS ready, step_activity AS activity,
