@@ -32,9 +32,10 @@ CALLED_FROM_OUTSIDE = frozenset((
     "getDefaultReadLimit", "initialOffset", "latestOffset", "partitions",
     "prepareForTriggerAvailableNow",
     "pushFilters", "streamReader", "streamWriter",
+    "scanner", "to_reader", "find_spec",
 ))
 # fmt: on
-"""Names that asyncio, uvicorn, sse-starlette and Spark call."""
+"""Names that asyncio, uvicorn, sse-starlette, Spark, DuckDB and imports call."""
 
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef

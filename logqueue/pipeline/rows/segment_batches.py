@@ -325,7 +325,6 @@ def event_batches(
     read: SegmentRead,
     *,
     columns: Sequence[str] | None = None,
-    coded: bool = False,
     path: str = "",
 ) -> Iterator[pa.RecordBatch]:
     """The job events that a read takes of its segment.
@@ -334,13 +333,12 @@ def event_batches(
         data: The segment from its first byte.
         read: What to take; made by `segments.plan.plan_events`.
         columns: Those to make, in the order of the schema; None for all.
-        coded: Leave texts of which there are few as dictionaries.
         path: How errors name the segment.
 
     Raises:
         SegmentDamaged: The bytes are not what they were.
     """
-    maker = _EventRows(read, columns, coded)
+    maker = _EventRows(read, columns)
     pending: list[pa.RecordBatch] = []
     rows = 0
     for found in event_columns(data, read, path):
@@ -357,16 +355,14 @@ def event_batches(
 def _one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     if len(batches) == 1:
         return batches[0]
-    joined = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
-    return joined.to_batches()[0]
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
 class _EventRows:
     """Makes batches of job events in one shape."""
 
-    def __init__(self, read: SegmentRead, wanted: Sequence[str] | None, coded: bool) -> None:
+    def __init__(self, read: SegmentRead, wanted: Sequence[str] | None) -> None:
         self._fields = [field for field in EVENTS_SCHEMA if wanted is None or field.name in wanted]
-        self._coded = coded
         self._topics = np.array(sorted(topic.topic for topic in read.topics), np.int64)
         by_number = {topic.topic: topic for topic in read.topics}
         ordered = [by_number[number] for number in self._topics.tolist()]
@@ -406,7 +402,7 @@ class _EventRows:
             found = pa.DictionaryArray.from_arrays(pa.array(codes, mask=mask), texts)
         else:
             found = pa.DictionaryArray.from_arrays(pa.array(codes), texts)
-        return found if self._coded else found.cast(_STRING)
+        return found.cast(_STRING)
 
 
 _LEASE = np.frombuffer(b"lease_", np.uint8)

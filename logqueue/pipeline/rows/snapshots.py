@@ -51,12 +51,6 @@ class LogSnapshot:
         """The same moment for other options, which select the same topics."""
         return LogSnapshot(self._survey, reading, self.where, segments, self._settled_end)
 
-    @property
-    def settled_end(self) -> int | None:
-        """First order of which one of the logs may still lack something; None when there is
-        none."""
-        return self._settled_end
-
     def available(self) -> Mapping[str, AvailableRange]:
         """The topics that are asked for and that exist, by name."""
         if self._available is None:
