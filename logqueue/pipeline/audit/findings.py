@@ -115,17 +115,6 @@ def runs(seqs: Iterable[int]) -> list[tuple[int, int]]:
     return found
 
 
-def bits_set(word: int, base: int) -> list[int]:
-    """The numbers encoded in a 64-bit word; bit 0 is `base`. The word may be signed."""
-    word &= (1 << 64) - 1
-    found = []
-    while word:
-        low = word & -word
-        found.append(base + low.bit_length() - 1)
-        word ^= low
-    return found
-
-
 def distinct(findings: Iterable[Finding]) -> list[Finding]:
     """Findings in their order, none twice, and a bounded number of each kind."""
     by_place: dict[tuple[Any, ...], Finding] = {}

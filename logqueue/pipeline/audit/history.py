@@ -307,7 +307,7 @@ class AuditHistory:
             epochs.unlike.append((epoch, order, unlike))
         epochs.last = max(epochs.last or 0, epoch)
 
-    def forget_producer(self, producer: str) -> None:
+    def staged_dropped(self, producer: str) -> None:
         """The next epoch of a producer may have any number."""
         if producer in self.producers:
             self.producers[producer].last = None

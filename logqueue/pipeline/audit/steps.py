@@ -294,7 +294,7 @@ class _JobsReader(ev.TopicVisitor, ev.RecordVisitor):
 
     def staged_dropped(self, event: ev.Event, producer: str, *, forget: bool) -> None:
         if forget:
-            self._step("forget_producer", producer)
+            self._step("staged_dropped", producer)
 
     def checkpointed(
         self,
