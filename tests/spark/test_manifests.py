@@ -26,6 +26,7 @@ from logqueue.pipeline.engines.spark.archive.compaction import KEPT_S, run_compa
 from logqueue.pipeline.engines.spark.archive.delta import sync
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.rows.archive_files import write_batches
+from logqueue.pipeline.storage import opening
 from logqueue.pipeline.storage.opening import open_tree
 from tests.effort import swept
 
@@ -564,8 +565,10 @@ def test_an_archive_of_a_later_version_is_refused(
         ("", "not a place for files"),
     ],
 )
-def test_places_that_are_none(place: str, says: str, tmp_path: Path) -> None:
+def test_places_that_are_none(place: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Never a directory named `s3:`."""
+    # As where no engine reaches it.
+    monkeypatch.setattr(opening, "_hadoop", [])
     before = os.listdir()
     with pytest.raises(PipelineError, match=says):
         open_tree(place)
