@@ -14,7 +14,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, sync_playwright
 
 from tools import chromium
-from tools.screenshots import DARK, DESK, PHONE, ROOT, View, busy_server, shot, small
+from tools.screenshots import DARK, DESK, ROOT, View, busy_server, shot, small
 
 IMAGES = ROOT / "docs" / "images"
 SETTLE_MS = 1500
@@ -34,7 +34,6 @@ def picture(browser: Browser, page_file: Path, view: View, *, at: str = "") -> b
     context = browser.new_context(
         viewport={"width": view.width, "height": view.height},
         color_scheme="dark" if view.is_dark else "light",
-        is_mobile=view is PHONE,
     )
     try:
         page = context.new_page()
@@ -66,7 +65,6 @@ def main() -> int:
                 ("report-top-dark", DARK, ""),
                 ("report-speed", DESK, "speed"),
                 ("report-speed-dark", DARK, "speed"),
-                ("report-phone", PHONE, ""),
             ):
                 png = picture(browser, page_file, view, at=at)
                 (options.folder / f"{name}.webp").write_bytes(small(png))

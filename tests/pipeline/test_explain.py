@@ -228,6 +228,17 @@ def test_a_burst_of_all_tags_is_no_single_tag(connection: duckdb.DuckDBPyConnect
     assert causes(found(connection, log)) == {("arrivals", "")}
 
 
+def test_what_is_named_comes_before_mere_arrivals(connection: duckdb.DuckDBPyConnection) -> None:
+    def mixed(job: Job, chance: random.Random) -> None:
+        long_waits(job, chance)
+        job.tag = chance.choice(TAGS)
+
+    burst = Log(6, mixed, more=lambda hour: 900 * (hour == BAD_HOUR), topic="burst").made()
+    findings = found(connection, burst, Log(0, failing_tag, an_hour=60).made())
+    assert [one.cause for one in findings] == ["tag", "arrivals"]
+    assert findings[0].weight < findings[1].weight
+
+
 def test_missing_workers_are_why_jobs_wait(connection: duckdb.DuckDBPyConnection) -> None:
     def gone(job: Job, chance: random.Random) -> None:
         long_waits(job, chance)

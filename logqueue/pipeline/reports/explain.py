@@ -399,7 +399,8 @@ def _distinct(findings: Iterable[Contribution]) -> list[Contribution]:
             continue
         if not any(_is_same(finding, other) for other in kept):
             kept.append(finding)
-    kept.sort(key=lambda one: (-one.weight, one.question.topic, one.question.since))
+    # A name comes before a mere count of arrivals: there is something to look at.
+    kept.sort(key=lambda one: (not one.value, -one.weight, one.question.topic, one.question.since))
     return kept[:ROWS_MAX]
 
 
