@@ -10,7 +10,6 @@ that is damaged, or names manifests that are not there, is passed over.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -105,12 +104,9 @@ class Contents:
         return True
 
 
-def contents(tree: FileTree, table: Table, read: Callable[..., Manifest] | None = None) -> Contents:
+def contents(tree: FileTree, table: Table) -> Contents:
     """All that the manifests of a table say; a compaction that ends meanwhile is seen whole or not
     at all.
-
-    Args:
-        read: Reads one manifest, as `manifests.load`.
 
     Raises:
         PipelineError: There is no archive, or a manifest is damaged.
@@ -123,7 +119,7 @@ def contents(tree: FileTree, table: Table, read: Callable[..., Manifest] | None 
         done = found.through.get(archive, -1)
         for epoch in known[archive]:
             if epoch > done:
-                found.add((read or manifests.load)(tree, archive, epoch))
+                found.add(manifests.load(tree, archive, epoch))
     if table == "lease_events" and len(ids) > 1:
         _add_stream_offset(tree, found, ids[-2])
     return found
