@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from logqueue.pipeline.engines.spark.copies.redrive import run_redrive
     from logqueue.pipeline.engines.spark.formats.inputs import Input
     from logqueue.pipeline.engines.spark.formats.resolving import resolve
-    from logqueue.pipeline.engines.spark.lifecycle.job import run_lifecycle
+    from logqueue.pipeline.engines.spark.lifecycle.job import read_table, run_lifecycle
     from logqueue.pipeline.engines.spark.reports.job import run_report
     from logqueue.pipeline.engines.spark.session.session import open_session, opened
     from logqueue.pipeline.errors import PipelineError
+    from logqueue.pipeline.lifecycle.publishing import table_files
 
 _SPARK = "logqueue.pipeline.engines.spark"
 _PLACES = {
@@ -32,6 +33,7 @@ _PLACES = {
     "open_session": f"{_SPARK}.session.session",
     "opened": f"{_SPARK}.session.session",
     "read_archive": f"{_SPARK}.archive.job",
+    "read_table": f"{_SPARK}.lifecycle.job",
     "resolve": f"{_SPARK}.formats.resolving",
     "run_archive": f"{_SPARK}.archive.job",
     "run_audit": f"{_SPARK}.audit.job",
@@ -40,6 +42,7 @@ _PLACES = {
     "run_lifecycle": f"{_SPARK}.lifecycle.job",
     "run_redrive": f"{_SPARK}.copies.redrive",
     "run_report": f"{_SPARK}.reports.job",
+    "table_files": "logqueue.pipeline.lifecycle.publishing",
 }
 
 __all__ = [
@@ -50,6 +53,7 @@ __all__ = [
     "open_session",
     "opened",
     "read_archive",
+    "read_table",
     "resolve",
     "run_archive",
     "run_audit",
@@ -58,6 +62,7 @@ __all__ = [
     "run_lifecycle",
     "run_redrive",
     "run_report",
+    "table_files",
 ]
 
 

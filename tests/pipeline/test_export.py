@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from logqueue.pipeline.errors import PipelineError
-from logqueue.pipeline.reports.export import FORMATS, description_of, write_tables
+from logqueue.pipeline.reports.export import (
+    FORMATS,
+    ROWS_AT_ONCE,
+    checked_formats,
+    description_of,
+    formats_of,
+    write_markdown,
+    write_rows,
+)
+from logqueue.pipeline.storage.opening import open_tree
 from tests.spark.sample_report import MONDAY, Rows, busy_week, tables
 
 RANGE = {
@@ -31,6 +41,21 @@ NASTY = (
     "| ` * <b>",
     "ß€😀",
 )
+
+
+def write_tables(
+    tables: Mapping[str, pa.Table], to: str, formats: Iterable[str] = ("parquet",)
+) -> list[str]:
+    """Tables as a report writes them."""
+    chosen = checked_formats(formats)
+    tree = open_tree(to)
+    files: list[str] = []
+    for name, rows in tables.items():
+        batches = rows.to_batches(ROWS_AT_ONCE)
+        files += write_rows(tree, name, rows.schema, batches, formats_of(name, chosen))
+    if "md" in chosen:
+        files.append(write_markdown(tables, tree))
+    return files
 
 
 def from_csv(path: Path, schema: pa.Schema) -> Rows:

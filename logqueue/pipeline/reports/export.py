@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from logqueue.errors import quoted
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.reports.markdown_report import markdown
-from logqueue.pipeline.storage.opening import open_tree
 from logqueue.pipeline.storage.tree import FileTree
 
 if TYPE_CHECKING:
@@ -60,39 +59,6 @@ def formats_of(table: str, chosen: Sequence[str]) -> list[str]:
     return wanted
 
 
-def write_tables(
-    tables: Mapping[str, pa.Table], to: str, formats: Iterable[str] = ("parquet",)
-) -> list[str]:
-    """Write tables into a directory, a file per table and format.
-
-    Parquet keeps the metadata of a table, such as the range it is of; JSON repeats it. CSV follows
-    RFC 4180; a text that begins with `=`, `+`, `-`, `@`, a tab, a return or an apostrophe gets an
-    apostrophe before it, so that no spreadsheet takes it for a formula. Null is an empty cell.
-    Times are ISO 8601 in UTC. A table `event_log` is written as CSV whatever the formats.
-
-    Args:
-        tables: By name, which is the name of the files.
-        to: The directory or URL; made if missing. Each file appears whole or not at all.
-        formats: Any of `FORMATS`.
-
-    Returns:
-        The files written, in the order of tables and formats.
-
-    Raises:
-        PipelineError: There is no such format, or a file cannot be written.
-    """
-    chosen = checked_formats(formats)
-    tree = open_tree(to)
-    files: list[str] = []
-    for name, table in tables.items():
-        wanted = formats_of(name, chosen)
-        batches = table.to_batches(ROWS_AT_ONCE)
-        files += write_rows(tree, name, table.schema, batches, wanted)
-    if "md" in chosen:
-        files.append(write_markdown(tables, tree))
-    return files
-
-
 def write_rows(
     tree: FileTree,
     name: str,
@@ -102,6 +68,11 @@ def write_rows(
     part: str = "{name}.{format}",
 ) -> list[str]:
     """Write rows in several formats in one pass over them, none of which stays in memory.
+
+    Parquet keeps the metadata of a table, such as the range it is of; JSON repeats it. CSV follows
+    RFC 4180; a text that begins with `=`, `+`, `-`, `@`, a tab, a return or an apostrophe gets an
+    apostrophe before it, so that no spreadsheet takes it for a formula. Null is an empty cell.
+    Times are ISO 8601 in UTC.
 
     Args:
         name: Of the table.

@@ -21,8 +21,6 @@ SEEDS_MIN: Final = 5
 JOBS_REPLAYED: Final = 600_000
 """Over all scenarios and seeds; beyond it fewer histories are replayed, `SEEDS_MIN` at least."""
 BUCKETS_MAX: Final = 2000
-TRUSTED: Final = 0.5
-"""An error of the back-test up to this counts as good."""
 
 _PERCENTILES: Final = {"wait": (0.5, 0.95, 0.99), "whole": (0.5, 0.95)}
 

@@ -214,13 +214,18 @@ def run_lifecycle(
     return runs.summary(span, threshold, written, target.tree.url)
 
 
-def read_table(spark: SparkSession, folder: str, kind: tables.TableKind) -> DataFrame:
+def read_table(spark: SparkSession, folder: str, kind: tables.TableKind | str) -> DataFrame:
     """The table `jobs` or `attempts` as a run has written it.
+
+    Args:
+        folder: The directory or URL that the run has written to.
+        kind: The table, or its name.
 
     Raises:
         PipelineError: The last run there did not finish, or there was none.
     """
-    return rows_of(spark, *require_published(folder), kind)
+    table = tables.BY_NAME[kind] if isinstance(kind, str) else kind
+    return rows_of(spark, *require_published(folder), table)
 
 
 def rows_of(
