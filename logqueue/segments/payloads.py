@@ -20,9 +20,10 @@ UNCHECKED = -1
 Placed = tuple[int, bytes]
 """Where a frame begins in its segment, and its payload."""
 
-RUN_FRAMES = 8192
+RUN_FRAMES = 1024
 RUN_BYTES = 4 << 20
-"""A run of frames ends when it has so many of them, or so many bytes."""
+"""A run of frames ends when it has so many of them, or so many bytes: what is decoded of them is to
+fit in the caches of a processor."""
 
 
 class PayloadRun(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, repeat
-from operator import attrgetter, itemgetter
+from operator import add, attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from logqueue import events as ev
@@ -32,6 +32,8 @@ from logqueue.segments.resolver import CommittedChunk, Copies, FetchSource, Reso
 _ORDER = attrgetter("order")
 _EVENTS = attrgetter("events")
 _TOPIC = attrgetter("topic")
+_FIRST = attrgetter("first_seq")
+_COUNT = attrgetter("count")
 
 
 class _Want:
@@ -126,6 +128,11 @@ class _Taker:
         topics = {*map(_TOPIC, appends)}
         if any(topic in wants and wants[topic].is_source for topic in topics):
             return None
+        if len(topics) == 1 and (only := wants.get(*topics)) is not None:
+            firsts = [*map(_FIRST, appends)]
+            ends = map(add, firsts, map(_COUNT, appends))
+            if only.low <= min(firsts) and max(ends) - 1 <= only.high:
+                return appends
         for event in appends:
             want = wants.get(event.topic)
             if want is None:
