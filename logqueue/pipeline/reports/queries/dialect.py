@@ -42,6 +42,10 @@ class Dialect(Protocol):
     def element(self, items: str, place: int) -> str:
         """An element of a list, counted from 1, or from -1 backwards; null where there is none."""
 
+    def streamed(self, name: str, text: str) -> str:
+        """A relation of a WITH clause whose rows are made for each of its readers, and never
+        kept."""
+
 
 class DuckDb:
     """DuckDB's."""
@@ -85,6 +89,10 @@ class DuckDb:
     def element(self, items: str, place: int) -> str:
         """See Dialect."""
         return f"{items}[{place}]"
+
+    def streamed(self, name: str, text: str) -> str:
+        """See Dialect."""
+        return f"{name} AS NOT MATERIALIZED ({text})"
 
 
 class SparkSql:
@@ -139,6 +147,10 @@ class SparkSql:
     def element(self, items: str, place: int) -> str:
         """See Dialect."""
         return f"try_element_at({items}, {place})"
+
+    def streamed(self, name: str, text: str) -> str:
+        """See Dialect."""
+        return f"{name} AS ({text})"
 
 
 def _parts(fields: Sequence[str]) -> list[tuple[str, int, str]]:

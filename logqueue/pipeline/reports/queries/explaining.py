@@ -134,9 +134,6 @@ def _events(end: int, dialect: Dialect) -> str:
     A run is bad when it takes as long as the slowest tenth of the runs with its tag.
     """
     p90 = dialect.quantiles("run_ms", {"slow": 0.9})
-    no = "CAST(NULL AS STRING)"
-    of_job = f"{no} AS worker, j.tag AS tag, j.key AS key, {no} AS error, {no} AS outcome"
-    of_lease = "a.worker AS worker, a.tag AS tag, a.key AS key"
     return f"""
         WITH busiest AS (
             SELECT topic, CAST(row_number() OVER (ORDER BY n DESC, topic) AS INT) AS place
@@ -147,35 +144,43 @@ def _events(end: int, dialect: Dialect) -> str:
         slow_topic AS (SELECT topic, {p90} FROM acked GROUP BY topic),
         slow_tag AS (SELECT topic, tag, {p90} FROM acked WHERE tag IS NOT NULL
             GROUP BY topic, tag HAVING count(*) >= {RUNS_OF_TAG_MIN}),
-        events AS (
-            SELECT b.place, b.topic, 'failures' AS metric, a.ended AS at_ms, {of_lease},
-                CASE WHEN a.is_failure THEN a.error END AS error,
-                CASE WHEN a.is_failure AND a.error IS NULL THEN a.outcome END AS outcome,
-                CASE WHEN a.is_failure THEN 1 ELSE 0 END AS bad, CAST(0 AS BIGINT) AS ms
-            FROM $attempts a JOIN busiest b ON a.topic = b.topic
-            WHERE a.ended IS NOT NULL AND (a.outcome = 'acked' OR a.is_failure)
-            UNION ALL
-            SELECT b.place, b.topic, 'runs', a.ended, {of_lease}, {no}, {no},
-                CASE WHEN a.run_ms >= coalesce(t.slow, s.slow) THEN 1 ELSE 0 END, a.run_ms
-            FROM $attempts a JOIN busiest b ON a.topic = b.topic
-                JOIN slow_topic s ON a.topic = s.topic
-                LEFT JOIN slow_tag t ON a.topic = t.topic AND a.tag = t.tag
-            WHERE a.outcome = 'acked' AND a.run_ms IS NOT NULL AND a.ended IS NOT NULL
-            UNION ALL
-            SELECT b.place, b.topic, 'claims', a.claimed, {of_lease}, {no}, {no}, 0,
-                CAST(0 AS BIGINT)
-            FROM $attempts a JOIN busiest b ON a.topic = b.topic WHERE a.claimed IS NOT NULL
-            UNION ALL
-            SELECT b.place, b.topic, 'arrivals', j.appended, {of_job}, 1, CAST(0 AS BIGINT)
-            FROM $jobs j JOIN busiest b ON j.topic = b.topic WHERE j.appended IS NOT NULL
-            UNION ALL
-            SELECT b.place, b.topic, 'ended', j.finished, {of_job}, 0, CAST(0 AS BIGINT)
-            FROM $jobs j JOIN busiest b ON j.topic = b.topic WHERE j.finished IS NOT NULL
-            UNION ALL
-            SELECT b.place, b.topic, 'waits', j.first_claim, {of_job}, 0, j.wait_ms
-            FROM $jobs j JOIN busiest b ON j.topic = b.topic
-            WHERE j.first_claim IS NOT NULL AND j.wait_ms IS NOT NULL
-            UNION ALL
-            SELECT b.place, b.topic, 'waits', CAST({end} AS BIGINT), {of_job}, 0, {end} - j.ready
-            FROM $jobs j JOIN busiest b ON j.topic = b.topic
-            WHERE j.state = 'ready' AND j.first_claim IS NULL AND j.ready <= {end})"""
+        {dialect.streamed("events", _counted(end))}"""
+
+
+def _counted(end: int) -> str:
+    """Rows of all that is counted; far more than any other relation here has."""
+    no = "CAST(NULL AS STRING)"
+    of_job = f"{no} AS worker, j.tag AS tag, j.key AS key, {no} AS error, {no} AS outcome"
+    of_lease = "a.worker AS worker, a.tag AS tag, a.key AS key"
+    return f"""
+        SELECT b.place, b.topic, 'failures' AS metric, a.ended AS at_ms, {of_lease},
+            CASE WHEN a.is_failure THEN a.error END AS error,
+            CASE WHEN a.is_failure AND a.error IS NULL THEN a.outcome END AS outcome,
+            CASE WHEN a.is_failure THEN 1 ELSE 0 END AS bad, CAST(0 AS BIGINT) AS ms
+        FROM $attempts a JOIN busiest b ON a.topic = b.topic
+        WHERE a.ended IS NOT NULL AND (a.outcome = 'acked' OR a.is_failure)
+        UNION ALL
+        SELECT b.place, b.topic, 'runs', a.ended, {of_lease}, {no}, {no},
+            CASE WHEN a.run_ms >= coalesce(t.slow, s.slow) THEN 1 ELSE 0 END, a.run_ms
+        FROM $attempts a JOIN busiest b ON a.topic = b.topic
+            JOIN slow_topic s ON a.topic = s.topic
+            LEFT JOIN slow_tag t ON a.topic = t.topic AND a.tag = t.tag
+        WHERE a.outcome = 'acked' AND a.run_ms IS NOT NULL AND a.ended IS NOT NULL
+        UNION ALL
+        SELECT b.place, b.topic, 'claims', a.claimed, {of_lease}, {no}, {no}, 0,
+            CAST(0 AS BIGINT)
+        FROM $attempts a JOIN busiest b ON a.topic = b.topic WHERE a.claimed IS NOT NULL
+        UNION ALL
+        SELECT b.place, b.topic, 'arrivals', j.appended, {of_job}, 1, CAST(0 AS BIGINT)
+        FROM $jobs j JOIN busiest b ON j.topic = b.topic WHERE j.appended IS NOT NULL
+        UNION ALL
+        SELECT b.place, b.topic, 'ended', j.finished, {of_job}, 0, CAST(0 AS BIGINT)
+        FROM $jobs j JOIN busiest b ON j.topic = b.topic WHERE j.finished IS NOT NULL
+        UNION ALL
+        SELECT b.place, b.topic, 'waits', j.first_claim, {of_job}, 0, j.wait_ms
+        FROM $jobs j JOIN busiest b ON j.topic = b.topic
+        WHERE j.first_claim IS NOT NULL AND j.wait_ms IS NOT NULL
+        UNION ALL
+        SELECT b.place, b.topic, 'waits', CAST({end} AS BIGINT), {of_job}, 0, {end} - j.ready
+        FROM $jobs j JOIN busiest b ON j.topic = b.topic
+        WHERE j.state = 'ready' AND j.first_claim IS NULL AND j.ready <= {end}"""
