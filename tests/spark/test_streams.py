@@ -293,22 +293,20 @@ def test_spark_streams_in_bounds_and_goes_on_after_a_restart(
 
 
 def test_spark_shows_the_sentence_of_a_loss(
-    spark: SparkSession, shared: Written, checkpoint: str
+    spark: SparkSession, shared: Written, checkpoint: str, tmp_path: Path
 ) -> None:
     from pyspark.errors import StreamingQueryException
 
     from logqueue.pipeline.errors import message_of
 
-    given = live(shared, topics="lost")
-    with Client(shared.url) as client:
-        client.append("lost", range(3), create=True)
-        first = start_query(spark, given, checkpoint, lambda rows, _: None)
-        first.awaitTermination()
-        client.drop_topic("lost")
-        client.append("lost", range(3), create=True)
+    copy = shared.copy(tmp_path / "copy")
+    given = offline(copy, topics="notes")
+    start_query(spark, given, checkpoint, lambda rows, _: None).awaitTermination()
+    for path in sorted((copy / "jobs").glob("*.wal"))[1:]:
+        path.unlink()
     with pytest.raises(StreamingQueryException) as caught:
         start_query(spark, given, checkpoint, lambda rows, _: None).awaitTermination()
-    assert "topic 'lost' is another one now" in message_of(caught.value)
+    assert "of topic 'notes' are gone" in message_of(caught.value)
 
 
 def test_resolved_offsets_start_a_stream(shared: Written, tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_given_up_threads_are_counted_and_have_a_bound(
             queue="q",
             function=hang,
             bind=lambda job: ((number,), {}),
-            timeout=0.01,
+            timeout=0.3,
             run_in="thread",
         )
 
