@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from logqueue.pipeline.engines.duckdb.lifecycle import run_lifecycle
 from logqueue.pipeline.engines.duckdb.reports import ReportRun, run_report
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.lifecycle import tables
+from logqueue.pipeline.lifecycle.table_kind import TableKind
 from logqueue.pipeline.reports import production
 from logqueue.pipeline.reports.production import MadeTable, page_tables
 from logqueue.pipeline.reports.queries.sources import ReportScope
@@ -100,15 +102,40 @@ def made_with_limit(most: int, monkeypatch: pytest.MonkeyPatch, to: Path) -> dic
     monkeypatch.setattr(reports, "PAGE_ROWS_MAX", most)
     names = select_reports().names
     made: dict[str, MadeTable] = {}
-    with connection.opened() as database:
+    to.mkdir(exist_ok=True)
+    with connection.opened() as database, TemporaryDirectory(dir=to) as scratch:
         database.register("raw_jobs", jobs)
         database.register("raw_attempts", attempts)
-        run = ReportRun(database, scope)
+        run = ReportRun(database, scope, scratch)
         run.prepare(names)
         for name in names:
             made[name] = run.write(tables.BY_NAME[name], open_tree(str(to)), ["parquet"])
+        # Nothing is computed again: what was made is all that is read.
+        database.unregister("raw_jobs")
+        database.unregister("raw_attempts")
         shown, length = page_tables(made, scope, 7, run.shorten)
     return {"made": made, "shown": shown, "length": length}
+
+
+def test_large_tables_are_shortened_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(production, "PAGE_ROWS_MAX", 100)
+    scope = ReportScope(0, 4096 * 60_000, 60_000, {})
+    names = ["report_throughput", "report_workers", "report_capacity", "report_tags"]
+    made = {name: MadeTable(3200, [], None) for name in names}
+    asked: list[tuple[str, int]] = []
+
+    def shorten(kind: TableKind, bucket: int, rows_max: int) -> pa.Table:
+        asked.append((kind.name, bucket // 60_000))
+        return kind.arrow().empty_table() if bucket >= 256 * 60_000 else of_rows(kind, rows_max)
+
+    shown, length = page_tables(made, scope, 1, shorten)
+    assert length == 256 * 60_000 and [*shown] == names
+    assert asked == [(names[0], n) for n in (32, 64, 128, 256)] + [(n, 256) for n in names[1:]]
+
+
+def of_rows(kind: TableKind, count: int) -> pa.Table:
+    schema = kind.arrow()
+    return pa.table([pa.nulls(count, field.type) for field in schema], schema=schema)
 
 
 def test_a_page_of_large_tables_has_longer_buckets(

@@ -127,16 +127,16 @@ def page_tables(
     large = [kind for kind in large if kind.name not in ON_DEMAND]
     shown = {name: table.table for name, table in made.items() if table.table is not None}
     length = scope.bucket * _times_over(made, scope, topics)
-    while True:
-        shorter = {kind.name: shorten(kind, length, PAGE_ROWS_MAX + 1) for kind in large}
-        over = [
-            kind
-            for kind in large
-            if "bucket" in kind.names and shorter[kind.name].num_rows > PAGE_ROWS_MAX
-        ]
-        if not over or length >= scope.length:
-            break
-        length *= 2
+    shorter: dict[str, pa.Table] = {}
+    lengths: dict[str, int] = {}
+    # The length that every table fits with, found with one after another; then all in that length.
+    for kind in (*large, *large):
+        while lengths.get(kind.name) != length:
+            made_now = shorten(kind, length, PAGE_ROWS_MAX + 1)
+            shorter[kind.name], lengths[kind.name] = made_now, length
+            is_over = "bucket" in kind.names and made_now.num_rows > PAGE_ROWS_MAX
+            if is_over and length < scope.length:
+                length *= 2
     shown |= {name: table.slice(0, PAGE_ROWS_MAX) for name, table in shorter.items()}
     if "report_backlog" in shown:
         shown["report_backlog"] = with_idle_buckets(

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from logqueue.pipeline.engines.duckdb.connection import opened
 from logqueue.pipeline.engines.duckdb.lifecycle import History, run_lifecycle
@@ -41,12 +41,13 @@ from logqueue.pipeline.reports.queries.definitions import Definitions, filled
 from logqueue.pipeline.reports.queries.dialect import DUCKDB
 from logqueue.pipeline.reports.queries.shorter import shorter
 from logqueue.pipeline.reports.queries.sources import SHARED, ReportScope
-from logqueue.pipeline.reports.selection import select_reports
+from logqueue.pipeline.reports.selection import ON_DEMAND, select_reports
 from logqueue.pipeline.storage.tree import FileTree
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 RAW: Final = {"raw_jobs": tables.JOBS, "raw_attempts": tables.ATTEMPTS}
 
@@ -54,11 +55,19 @@ RAW: Final = {"raw_jobs": tables.JOBS, "raw_attempts": tables.ATTEMPTS}
 class ReportRun:
     """Reports over the tables of one lifecycle run, in a database."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, scope: ReportScope) -> None:
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, scope: ReportScope, scratch: str | None = None
+    ) -> None:
         """The database has the relations `raw_jobs` and `raw_attempts`, as the tables `jobs` and
-        `attempts` are."""
+        `attempts` are.
+
+        Args:
+            scratch: Directory where tables that are too large for a page are kept for `shorten`;
+                None if that is not needed.
+        """
         self._connection = connection
         self._scope = scope
+        self._scratch = scratch
         self._definitions = Definitions.of(scope, DUCKDB)
         self._names = {name: name for name in (*RAW, *self._definitions.texts)}
 
@@ -90,33 +99,79 @@ class ReportRun:
         Raises:
             PipelineError: A file cannot be written.
         """
-        import pyarrow as pa
-
-        rows = 0
-        kept: list[pa.RecordBatch] | None = []
         schema = schema_of(kind, self._scope)
-
-        def passing() -> Iterator[pa.RecordBatch]:
-            nonlocal rows, kept
-            for batch in self.batches(kind):
-                rows += batch.num_rows
-                if kept is not None:
-                    kept.append(batch)
-                    if rows > PAGE_ROWS_MAX:
-                        kept = None
-                yield batch.replace_schema_metadata(schema.metadata)
-
-        files = write_rows(tree, kind.name, schema, passing(), formats_of(kind.name, formats))
-        table = None if kept is None else pa.Table.from_batches(kept, kind.arrow())
+        with _Kept(kind, self._kept_path(kind)) as kept:
+            passing = (
+                batch.replace_schema_metadata(schema.metadata)
+                for batch in kept.passing(self.batches(kind))
+            )
+            files = write_rows(tree, kind.name, schema, passing, formats_of(kind.name, formats))
+        table = kept.table()
         if table is not None:
             table = table.replace_schema_metadata(schema.metadata)
-        return MadeTable(rows, files, table)
+        return MadeTable(kept.rows, files, table)
 
     def shorten(self, kind: TableKind, bucket: int, rows_max: int) -> pa.Table:
-        """The first rows of a report in longer buckets."""
-        rows = f"({self._definitions.table(kind, self._names)})"
+        """The first rows of a report in longer buckets; it was written, and has more than
+        `PAGE_ROWS_MAX` rows."""
+        path = self._kept_path(kind)
+        assert path is not None
+        rows = f"read_parquet({_listed([path])}, hive_partitioning = false)"
         text = shorter(kind, rows, self._scope, bucket, DUCKDB)
         return self._connection.sql(f"{text} LIMIT {rows_max}").to_arrow_table()
+
+    def _kept_path(self, kind: TableKind) -> str | None:
+        if self._scratch is None or kind.name in ON_DEMAND:
+            return None
+        return os.path.join(self._scratch, f"{kind.name}.made.parquet")
+
+
+class _Kept:
+    """What stays of a report's rows as they pass: up to `PAGE_ROWS_MAX` of them in memory, more in
+    a file."""
+
+    def __init__(self, kind: TableKind, path: str | None) -> None:
+        """No file without a path: then more rows are not kept at all."""
+        self._kind = kind
+        self._path = path
+        self._few: list[pa.RecordBatch] = []
+        self._file: pq.ParquetWriter | None = None
+        self.rows = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def passing(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same rows."""
+        for batch in batches:
+            self.rows += batch.num_rows
+            self._few.append(batch)
+            if self.rows > PAGE_ROWS_MAX:
+                self._to_file()
+            yield batch
+
+    def _to_file(self) -> None:
+        batches, self._few = self._few, []
+        if self._path is None:
+            return
+        if self._file is None:
+            import pyarrow.parquet as pq
+
+            self._file = pq.ParquetWriter(self._path, self._kind.arrow(), compression="lz4")
+        for batch in batches:
+            self._file.write_batch(batch)
+
+    def table(self) -> pa.Table | None:
+        """All rows; None when they are too many."""
+        import pyarrow as pa
+
+        if self.rows > PAGE_ROWS_MAX:
+            return None
+        return pa.Table.from_batches(self._few, self._kind.arrow())
 
 
 def build(
@@ -186,7 +241,7 @@ def run_report(
             table.name: table.local_files(scratch) for table in tables_in(tables_tree, version)
         }
         _register(connection, {name: stored.get(kind.name, []) for name, kind in RAW.items()})
-        run = ReportRun(connection, scope)
+        run = ReportRun(connection, scope, scratch if {"md", "html"} & set(chosen) else None)
         note("preparing the reports", part(0.0, 0.5))
         run.prepare(what.names)
         made = {}
@@ -211,10 +266,13 @@ def _register(connection: duckdb.DuckDBPyConnection, files: Mapping[str, list[st
     """Make tables of Parquet files known by name."""
     for name, paths in files.items():
         if paths:
-            # Names mean themselves, not patterns.
-            plain = (re.sub(r"([*?\[])", r"[\1]", path) for path in paths)
-            listed = ", ".join("'" + path.replace("'", "''") + "'" for path in plain)
-            source = f"read_parquet([{listed}], hive_partitioning = false)"
+            source = f"read_parquet({_listed(paths)}, hive_partitioning = false)"
             connection.execute(f"CREATE TEMP VIEW {name} AS SELECT * FROM {source}")
         else:
             connection.register(name, RAW[name].arrow().empty_table())
+
+
+def _listed(paths: Iterable[str]) -> str:
+    """Paths as a list in SQL; names mean themselves, not patterns."""
+    plain = (re.sub(r"([*?\[])", r"[\1]", path) for path in paths)
+    return "[" + ", ".join("'" + path.replace("'", "''") + "'" for path in plain) + "]"
