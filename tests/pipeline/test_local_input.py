@@ -15,7 +15,6 @@ import pytest
 
 from logqueue import events as ev
 from logqueue.pipeline.archive import manifests
-from logqueue.pipeline.engines.duckdb.archive_input import FilesPart
 from logqueue.pipeline.engines.duckdb.input import LocalInput
 from logqueue.pipeline.engines.duckdb.lifecycle import run_lifecycle
 from logqueue.pipeline.engines.duckdb.workers import WorkerPool
@@ -26,6 +25,7 @@ from logqueue.pipeline.reading.place import InputPlace
 from logqueue.pipeline.rows.fold_rows import ROWS_SCHEMA
 from logqueue.pipeline.rows.segment_batches import EVENTS_SCHEMA, RECORDS_SCHEMA
 from logqueue.pipeline.storage.opening import open_tree
+from logqueue.pipeline.stores.archive_content import FilesPart
 from logqueue.pipeline.stores.archive_store import BUCKET_SEQS
 from logqueue.pipeline.stores.log_files import LogFiles
 from logqueue.segments.catalog import Catalog
@@ -276,7 +276,7 @@ def test_continuing_from_an_archive_reads_the_files_that_hold_what_changed(
         return batches(part, columns)
 
     monkeypatch.setattr(FilesPart, "batches", noted)
-    monkeypatch.setattr("logqueue.pipeline.engines.duckdb.archive_input.PART_BYTES", 1)
+    monkeypatch.setattr("logqueue.pipeline.stores.archive_content.PART_BYTES", 1)
     place = InputPlace(archive=str(root))
     with CraftedLog(data) as log:
         log.topic(1, "mails", type="queue")

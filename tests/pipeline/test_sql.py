@@ -16,7 +16,7 @@ import pytest
 from logqueue.cli import main
 from logqueue.client import Client
 from logqueue.pipeline.engines.duckdb.input import LocalInput
-from logqueue.pipeline.engines.duckdb.parts import InputPart
+from logqueue.pipeline.stores.parts import InputPart
 from logqueue.testing import ServerProcess
 from tests.spark.crafted import START_MS, CraftedLog
 

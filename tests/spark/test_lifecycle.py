@@ -3,39 +3,51 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
 
 from logqueue.pipeline.engines.duckdb.lifecycle import run_lifecycle as run_on_duckdb
 from logqueue.pipeline.engines.spark.lifecycle import job as lifecycle
+from logqueue.pipeline.engines.spark.lifecycle.history_source import Function, of_parts
 from logqueue.pipeline.errors import PipelineError, message_of
 from logqueue.pipeline.lifecycle import tables
 from logqueue.pipeline.lifecycle.publishing import opened_target
 from logqueue.pipeline.lifecycle.span import Span
 from tests.pipeline.histories import History, table_rows
-from tests.spark.histories import Told
 from tests.spark.reference import START, plays
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
 
-def test_both_engines_make_the_same_tables(spark: SparkSession, tmp_path: Path) -> None:
-    """Of random histories; on Spark in two runs, of which the second goes on from the first."""
+class Told(History):
+    """A history whose parts tasks read."""
+
+    def fold_rows(
+        self, spark: SparkSession, span: Span, function: Function, ddl: str, **which: Any
+    ) -> DataFrame:
+        return of_parts(spark, self.fold_parts(span, **which), function, ddl)
+
+
+def test_both_engines_make_the_same_tables(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of random histories; on Spark in two runs, of which the second goes on from the first, and
+    in several parts."""
     played = plays(60)
+    monkeypatch.setattr(lifecycle, "ROWS_PER_TASK", 300)
     told = Told([r for p in played for r in p.records], [e for p in played for e in p.events])
-    history = History(told.record_rows, told.event_rows)
     local, other = str(tmp_path / "local"), str(tmp_path / "other")
     times = sorted(event["ts"] for event in told.event_rows)
-    early = history.as_of(times[-len(times) // 3])
-    first = lifecycle.run_lifecycle(spark, Told([*early.record_rows], [*early.event_rows]), other)
+    early = told.as_of(times[-len(times) // 3])
+    first = lifecycle.run_lifecycle(spark, Told(early.record_rows, early.event_rows), other)
     assert first["rows"]["jobs"] > 0
     last = lifecycle.run_lifecycle(spark, told, other, since="last")
-    complete = run_on_duckdb(history, local)
+    complete = run_on_duckdb(told, local)
     assert 0 < last["rows"]["jobs"] < complete["rows"]["jobs"]
     same = {"since": None, "rows": complete["rows"], "output": local}
     assert last | same == complete
@@ -78,8 +90,7 @@ def test_a_place_that_tasks_cannot_write_is_an_error(spark: SparkSession, tmp_pa
     told = Told([*played[0].records], [*played[0].events])
     with opened_target(str(tmp_path)) as target, pytest.raises(Exception) as failed:
         (tmp_path / "_staging").write_text("in the way")
-        span = told.span()
-        lifecycle._write_folded(told.records(spark, "none"), told.events(spark), span, target)
+        lifecycle._write_folded(spark, told, told.span(None), target)
     assert "cannot be written on" in message_of(failed.value)
     assert "executors share" in message_of(failed.value)
 

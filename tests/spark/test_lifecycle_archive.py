@@ -50,16 +50,16 @@ def test_what_is_new_is_read_and_no_more(
         run(3)
     assert first["topics"] == ["idle", "work"] and first["rows"]["jobs"] == 21
     asked: list[tuple[Table, int]] = []
-    whole = ArchiveStore.entries
+    entries = ArchiveStore.entries
 
     def counted(self: ArchiveStore, table: Table, **filters: Any) -> Any:
-        found = whole(self, table, **filters)
+        found = entries(self, table, **filters)
         asked.append((table, len(found)))
         return found
 
     monkeypatch.setattr(ArchiveStore, "entries", counted)
     monkeypatch.setattr("logqueue.pipeline.stores.archive_store.BUCKET_SEQS", 1)
-    monkeypatch.setattr(lifecycle, "BUCKET_SEQS", 1)
+    monkeypatch.setattr("logqueue.pipeline.stores.continuing.BUCKET_SEQS", 1)
     again = lifecycle.run_lifecycle(spark, place, str(tmp_path / "tables"), since="last")
     # Of work the last run; of idle its open jobs.
     assert sorted(asked) == [
@@ -69,7 +69,10 @@ def test_what_is_new_is_read_and_no_more(
         ("records", 2),
     ]
     assert again["rows"]["jobs"] == 6
-    lifecycle.run_lifecycle(spark, place, str(tmp_path / "whole"))
+    # Files in a file system of Hadoop are read by Spark itself.
+    spark.conf.set("fs.viewfs.mounttable.archives.link./data", f"file://{tmp_path}")
+    in_hadoop = Input(archive="viewfs://archives/data/archive")
+    lifecycle.run_lifecycle(spark, in_hadoop, str(tmp_path / "whole"))
     for kind in (tables.JOBS, tables.ATTEMPTS):
         assert rows(spark, tmp_path / "tables", kind) == rows(spark, tmp_path / "whole", kind)
     jobs = rows(spark, tmp_path / "whole", tables.JOBS)

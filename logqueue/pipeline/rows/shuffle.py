@@ -76,7 +76,7 @@ class Group:
 
     def read(self) -> pa.RecordBatch:
         """Their rows, without floors, in no order."""
-        return _one_batch([self._shared(part) for part in self.parts])
+        return one_batch([self._shared(part) for part in self.parts])
 
     def _shared(self, part: RunPart | pa.RecordBatch) -> pa.RecordBatch:
         rows = part.read() if isinstance(part, RunPart) else part
@@ -91,7 +91,7 @@ def sorted_rows(rows: pa.RecordBatch, floors: Mapping[str, Floors]) -> pa.Record
     job that a floor passed over when it rose."""
     trimmed = _trimmed(rows, floors)
     if trimmed is not None:
-        rows = _one_batch([rows, trimmed])
+        rows = one_batch([rows, trimmed])
     log, seq, lseq, kind = (
         rows.column("log_id").indices.to_numpy(),
         *(rows.column(name).to_numpy() for name in ("seq", "lseq", "kind")),
@@ -155,7 +155,7 @@ def shuffle(
 
 def _run(batches: Sequence[pa.RecordBatch], path: str | None) -> Iterator[BucketPiece]:
     """One run: in a file, or in memory without one."""
-    rows = _one_batch(batches)
+    rows = one_batch(batches)
     logs = rows.column("log_id")
     seq = rows.column("seq").to_numpy()
     bucket = (logs.indices.to_numpy().astype(np.int64) << 40) + seq // SEQS_PER_BUCKET
@@ -203,7 +203,7 @@ def floors_of(
     """
     if not batches:
         return {}
-    rows = _one_batch(batches)
+    rows = one_batch(batches)
     logs = rows.column("log_id")
     found = {}
     for code, log_id in enumerate(logs.dictionary.to_pylist()):
@@ -213,7 +213,8 @@ def floors_of(
     return found
 
 
-def _one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+def one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Some batches, at least one, as one."""
     if len(batches) == 1:
         return batches[0]
     table = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
@@ -267,4 +268,4 @@ def _trimmed(rows: pa.RecordBatch, floors: Mapping[str, Floors]) -> pa.RecordBat
                 schema=ROWS_SCHEMA,
             )
         )
-    return _one_batch(made) if made else None
+    return one_batch(made) if made else None

@@ -10,17 +10,18 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from logqueue.pipeline.engines.duckdb.parts import FoldPart, InputPart
 from logqueue.pipeline.engines.duckdb.workers import WorkerPool
 from logqueue.pipeline.lifecycle.span import Span
 from logqueue.pipeline.reading.place import InputPlace
 from logqueue.pipeline.stores.archive_store import SeqBuckets
+from logqueue.pipeline.stores.contents import content_of, fold_parts_of
+from logqueue.pipeline.stores.parts import FoldPart, InputPart
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from logqueue.pipeline.engines.duckdb.archive_input import ArchiveContent
-    from logqueue.pipeline.engines.duckdb.log_input import LogContent
+    from logqueue.pipeline.stores.archive_content import ArchiveContent
+    from logqueue.pipeline.stores.log_content import LogContent
 
 
 class LocalInput:
@@ -71,7 +72,7 @@ class LocalInput:
         read records, and not the log."""
         if self.place.archive is not None:
             return self.record_parts(data)
-        from logqueue.pipeline.engines.duckdb.log_input import only_records
+        from logqueue.pipeline.stores.log_content import only_records
 
         return only_records(self.place, data)
 
@@ -112,36 +113,12 @@ class LocalInput:
     def fold_parts(
         self, span: Span, *, from_ms: int | None = None, jobs: SeqBuckets | None = None
     ) -> Sequence[FoldPart]:
-        """Records and events of a range as rows in the columns of `fold_rows.ROWS_SCHEMA`; in parts
-        that can be pickled, in no order.
-
-        Args:
-            span: Of this input, or some queues of it.
-            from_ms: Parts without a row of this time or later, ms since the epoch, are left out.
-            jobs: Parts without a row of these jobs may be left out.
-        """
-        queues = frozenset(queue.log_id for queue in span.queues)
-        tables = {
-            "records": self._content.record_parts("none", jobs),
-            "lease_events": self._content.event_parts(jobs),
-        }
-        return [
-            FoldPart(table, part, queues, span.end)
-            for table, parts in tables.items()
-            for part in parts
-            if from_ms is None or part.bounds is None or part.bounds.last_ms >= from_ms
-        ]
+        """Records and events of a range as rows; see `fold_parts_of`."""
+        return fold_parts_of(self._content, span, from_ms=from_ms, jobs=jobs)
 
     @cached_property
     def _content(self) -> LogContent | ArchiveContent:
-        # Either is imported when it is used: a small log is read in the time that takes.
-        if self.place.archive is not None:
-            from logqueue.pipeline.engines.duckdb.archive_input import ArchiveContent
-
-            return ArchiveContent(self.place, whole_runs=self._whole_runs)
-        from logqueue.pipeline.engines.duckdb.log_input import LogContent
-
-        return LogContent(self.place)
+        return content_of(self.place, whole_runs=self._whole_runs)
 
 
 def _shown(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

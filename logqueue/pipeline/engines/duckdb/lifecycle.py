@@ -22,14 +22,10 @@ import pyarrow.parquet as pq
 from logqueue.pipeline.engines.duckdb.folding import (
     ChangeTask,
     FoldTask,
-    KeepTask,
-    Keys,
     RowPart,
     ShuffleTask,
     changed_jobs,
     fold_rows,
-    keep_rows,
-    rows_of,
     shuffle_part,
 )
 from logqueue.pipeline.engines.duckdb.workers import WorkerPool
@@ -54,6 +50,7 @@ from logqueue.pipeline.rows.shuffle import (
     shuffle,
 )
 from logqueue.pipeline.stores.archive_store import SeqBuckets
+from logqueue.pipeline.stores.continuing import KeepTask, Keys, keep_rows, rows_of
 
 ROWS_PER_TASK_MAX = 8_000_000
 """A task makes files of a good size; it reads a few groups at a time, whatever their number."""
@@ -160,7 +157,7 @@ class _Run:
         parts = self._input.fold_parts(self._span, jobs=None if jobs is None else jobs.buckets())
         size = sum(part.size for part in parts)
         if self._pool.parallel(size, len(parts)) == 1:
-            batches = (batch for part in parts for batch in rows_of(part, jobs))
+            batches = (batch for part in parts for batch in rows_of(part.batches(), jobs))
             return shuffle(batches, scratch, "run", spills_all=False)
         tasks = (ShuffleTask(number, part, scratch, jobs) for number, part in enumerate(parts))
         made = Shuffled([], [])

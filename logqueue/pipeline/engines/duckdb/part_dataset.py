@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from pyarrow import fs
 
-from logqueue.pipeline.engines.duckdb.parts import InputPart, PartBounds
+from logqueue.pipeline.stores.parts import InputPart, PartBounds
 
 SHOWN_MS_MAX = 253_402_300_799_999
 """The last ms of the year 9999."""

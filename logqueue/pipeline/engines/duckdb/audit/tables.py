@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from logqueue.pipeline.audit.archive import holes
 from logqueue.pipeline.engines.duckdb.input import LocalInput
-from logqueue.pipeline.engines.duckdb.parts import InputPart
 from logqueue.pipeline.engines.duckdb.workers import WorkerPool
 from logqueue.pipeline.reading.place import InputPlace
 from logqueue.pipeline.stores.gaps import gaps_of
+from logqueue.pipeline.stores.parts import InputPart
 from logqueue.segments.ranges import Ranges
 
 

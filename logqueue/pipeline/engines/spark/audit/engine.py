@@ -5,10 +5,8 @@ Owns: how tasks become Spark jobs. Must not know: the rules. Only digests come t
 
 from __future__ import annotations
 
-import pickle
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -20,14 +18,13 @@ from logqueue.pipeline.audit.run import BatchFunction
 from logqueue.pipeline.audit.verdicts import Verdict, decode, encode, verdict_of
 from logqueue.pipeline.engines.spark.audit.comparing import compare_inputs
 from logqueue.pipeline.engines.spark.audit.tables import SparkTables
+from logqueue.pipeline.engines.spark.formats.tasks import run_tasks
 from logqueue.pipeline.stores.audited_segments import segments_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from logqueue.pipeline.engines.spark.formats.inputs import Input
-
-TASKS_MAX: Final = 10_000
 
 
 class SparkAuditEngine:
@@ -46,11 +43,7 @@ class SparkAuditEngine:
         """See `AuditEngine`."""
         if len(items) < 2:
             return map(function, items)
-        tasks = min(len(items), TASKS_MAX)
-        numbers = self._spark.range(0, len(items), 1, tasks)
-        found = numbers.mapInArrow(_each(function, list(items)), "id BIGINT, result BINARY")
-        rows = sorted(found.collect(), key=lambda row: int(row["id"]))
-        return (pickle.loads(zlib.decompress(row["result"])) for row in rows)
+        return run_tasks(self._spark, function, items)
 
     def map_records(
         self, columns: Sequence[str], function: BatchFunction, schema: pa.Schema
@@ -84,18 +77,6 @@ class SparkJobTable:
         """See `JobTable`."""
         judged = self._rows.groupBy("bucket").applyInArrow(_judging(context), "verdict BINARY")
         return (decode(row["verdict"]) for row in judged.collect())
-
-
-def _each(
-    function: Callable[[Any], Any], items: list[Any]
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column("id").to_pylist():
-                result = zlib.compress(pickle.dumps(function(items[number])), 1)
-                yield pa.RecordBatch.from_pydict({"id": [number], "result": [result]})
-
-    return run
 
 
 def _judging(context: JobContext) -> Callable[[pa.Table], pa.Table]:

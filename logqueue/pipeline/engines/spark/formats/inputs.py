@@ -5,15 +5,21 @@ Owns: both tables as DataFrames. Must not know: how a place is named, any job.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from logqueue.pipeline.archive.manifests import Table
+from logqueue.pipeline.engines.spark.formats.hadoop_tree import HadoopTree
+from logqueue.pipeline.engines.spark.lifecycle.history_source import Function, of_parts
 from logqueue.pipeline.lifecycle.span import Span
 from logqueue.pipeline.reading.place import InputPlace
+from logqueue.pipeline.rows import fold_rows
 from logqueue.pipeline.stores.archive_store import ArchiveStore, SeqBuckets
+from logqueue.pipeline.stores.contents import content_of, fold_parts_of
 from logqueue.pipeline.stores.log_history import LogHistory
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 PUSHDOWN_SETTING = "spark.sql.python.filterPushdown.enabled"
@@ -80,6 +86,29 @@ class Input(InputPlace):
             return _later(self._load(spark, events="leases", times=times), from_ms)
         return self._archived(spark, "lease_events", times, from_ms, jobs)
 
+    def fold_rows(
+        self,
+        spark: SparkSession,
+        span: Span,
+        function: Function,
+        ddl: str,
+        *,
+        from_ms: int | None = None,
+        jobs: SeqBuckets | None = None,
+    ) -> DataFrame:
+        """What a function makes of rows of the fold; see `HistorySource`."""
+        if self.archive is None or not isinstance(self._store.tree, HadoopTree):
+            parts = fold_parts_of(content_of(self), span, from_ms=from_ms, jobs=jobs)
+            return of_parts(spark, parts, function, ddl)
+        queues = frozenset(queue.log_id for queue in span.queues)
+        records = self.records(spark, "none", times="all", from_ms=from_ms, jobs=jobs)
+        events = self.events(spark, times="all", from_ms=from_ms, jobs=jobs)
+        of_records = _shaped(fold_rows.of_records, queues, span.end, function)
+        of_events = _shaped(fold_rows.of_events, queues, span.end, function)
+        made = records.select(*fold_rows.RECORD_COLUMNS).mapInArrow(of_records, ddl)
+        more = events.select(*fold_rows.EVENT_COLUMNS).mapInArrow(of_events, ddl)
+        return made.unionAll(more)
+
     def _load(self, spark: SparkSession, **further: str) -> DataFrame:
         given = {**self.source_options(), **further}
         pushes = spark.conf.get(PUSHDOWN_SETTING, "false")
@@ -105,6 +134,20 @@ class Input(InputPlace):
         store = self._store
         entries = store.entries(table, from_ms=from_ms, jobs=jobs)
         return archived_rows(spark, store.tree, table, entries, times=times)
+
+
+def _shaped(
+    make: Callable[[pa.RecordBatch, Collection[str], int], pa.RecordBatch],
+    queues: Collection[str],
+    end: int,
+    function: Function,
+) -> Function:
+    """The same function for rows of a table."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return function(make(batch, queues, end) for batch in batches)
+
+    return run
 
 
 def _later(rows: DataFrame, from_ms: int | None) -> DataFrame:

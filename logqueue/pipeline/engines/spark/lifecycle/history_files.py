@@ -17,13 +17,18 @@ from logqueue.pipeline.lifecycle.publishing import Staging, TableFile
 from logqueue.pipeline.lifecycle.table_kind import TableKind
 from logqueue.pipeline.lifecycle.tables import ATTEMPTS, JOBS
 from logqueue.pipeline.rows.file_sizes import DayKey, Gathering, by_day
-from logqueue.pipeline.rows.history_batches import folder
+from logqueue.pipeline.rows.history_batches import ROWS_PER_CHUNK, folder
 from logqueue.pipeline.rows.job_batches import attempts_in, jobs_in
+from logqueue.pipeline.rows.packs import packed_by_part, unpacked
+from logqueue.pipeline.rows.shuffle import floors_of, sorted_rows
 from logqueue.pipeline.rows.staged_files import stage_by_day
+from logqueue.pipeline.stores.continuing import Keys, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+PARTS_DDL: Final = "part INT, pack BINARY"
+"""Rows of records and events on their way to who folds them; see `packs.PACKS_SCHEMA`."""
 PACKS_DDL: Final = "name STRING, day DATE, pack BINARY"
 """Rows of a table and day on their way to who writes them, as an Arrow stream."""
 PACK_COLUMNS: Final = ["name", "day", "pack"]
@@ -78,29 +83,39 @@ def _packed(key: DayKey, rows: pa.Table) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(values) for values in columns], PACK_COLUMNS)
 
 
-def pack_folded(end: int, topics: dict[str, str]) -> Task:
-    """The task that folds sorted rows into both tables; see `history_batches.folder`."""
-    fold = folder(end, topics)
+def pack_rows(parts: int, jobs: Keys | None) -> Task:
+    """The task that packs rows of all jobs or some by part; see `packed_by_part`."""
 
     def task(batches: Batches) -> Iterator[pa.RecordBatch]:
-        packing = Packing()
-        for folded in fold(batches):
-            yield from packing.add(JOBS, jobs_in(folded))
-            yield from packing.add(ATTEMPTS, attempts_in(folded))
-        yield from packing.rest()
+        return packed_by_part(rows_of(batches, jobs), parts)
 
     return task
 
 
-def pack_kept(kind: TableKind) -> Task:
-    """The task that takes over rows of a table as they are."""
+def fold_packs(end: int, topics: dict[str, str], first_seqs: dict[str, int]) -> Task:
+    """The task that folds the rows of a part of the jobs into both tables.
+
+    Args:
+        end, topics: See `history_batches.folder`.
+        first_seqs: See `shuffle.floors_of`.
+    """
+    fold = folder(end, topics)
+
+    def rows(batches: Batches) -> Iterator[pa.RecordBatch]:
+        group, floors = unpacked(batches)
+        passed = floors_of(floors, first_seqs)
+        for share in group.shares():
+            its = sorted_rows(share.read(), passed)
+            # Few at a time fit in a processor's cache; a job may go on in the next.
+            yield from (
+                its.slice(first, ROWS_PER_CHUNK) for first in range(0, its.num_rows, ROWS_PER_CHUNK)
+            )
 
     def task(batches: Batches) -> Iterator[pa.RecordBatch]:
         packing = Packing()
-        for batch in batches:
-            if batch.num_rows:
-                rows = pa.Table.from_batches([batch]).cast(kind.arrow())
-                yield from packing.add(kind, rows)
+        for folded in fold(rows(batches)):
+            yield from packing.add(JOBS, jobs_in(folded))
+            yield from packing.add(ATTEMPTS, attempts_in(folded))
         yield from packing.rest()
 
     return task

@@ -1,22 +1,25 @@
 """From records and events to what became of every job: the tables `jobs` and `attempts`.
 
-Owns: the DataFrame side of it, and the job that writes both tables, all of them or those days that
-have changed. Must not know: what a job's events mean (`job_history`), where they come from.
+Owns: the job that writes both tables, all of them or those days that have changed. Must not know:
+what a job's events mean (`job_history`), where they come from.
 
-One shuffle brings the record and all events of a job together; they are sorted in Spark and folded
-in Python, in Arrow batches. Both tables are partitioned by the day a job was appended.
+Tasks read rows of records and events and cut them into packs by part of the jobs; Spark shuffles
+packs, which it does not look into; who gets all packs of a part sorts and folds their rows. Both
+tables are partitioned by the day a job was appended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import date
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from logqueue.pipeline.engines.spark.formats.stored_files import read_files
+from logqueue.pipeline.engines.spark.formats.stored_files import FILES_PER_TASK, read_files
+from logqueue.pipeline.engines.spark.formats.tasks import run_tasks
 from logqueue.pipeline.engines.spark.lifecycle.history_source import HistorySource
 from logqueue.pipeline.lifecycle import runs, tables
-from logqueue.pipeline.lifecycle.job_history import APPENDED, EVENTS, OPEN_STATES, TRIMMED
 from logqueue.pipeline.lifecycle.publishing import (
     Published,
     TableFile,
@@ -28,142 +31,15 @@ from logqueue.pipeline.lifecycle.span import Span, publish_tables
 from logqueue.pipeline.progress import Note, silent
 from logqueue.pipeline.reading.options import parse_time
 from logqueue.pipeline.storage.tree import FileTree
-from logqueue.pipeline.stores.archive_store import BUCKET_SEQS, SeqBuckets
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
-ROWS_PER_TASK = 200_000
-"""Records and events that one task folds: some tens of MB, a second or two."""
+    from logqueue.pipeline.stores.continuing import Keys
 
-_KEYS = ["log_id", "seq"]
-
-
-def _sorted_rows(
-    records: DataFrame, events: DataFrame, span: Span, share: float = 1.0
-) -> DataFrame:
-    """The input of the fold: all of a job in one partition, in the order in which it happened.
-
-    Args:
-        share: About how much of the span there is in them.
-    """
-    rows = _record_rows(records, span).unionAll(_event_rows(events, span))
-    if any(queue.floors and queue.records for queue in span.queues):
-        rows = rows.unionAll(_floor_rows(events, span))
-    whole = sum(queue.records + queue.events for queue in span.queues)
-    parts = max(1, ceil(whole * share / ROWS_PER_TASK))
-    # By seq first: a number compares faster than a text that begins alike in all rows.
-    return (
-        rows.repartition(parts, "log_id", "seq")
-        .sortWithinPartitions("seq", "log_id", "lseq", "kind")
-        .drop("lseq")
-    )
-
-
-# -- input rows ------------------------------------------------------------------------------------
-
-
-def _millis(name: str) -> Column:
-    from pyspark.sql import functions as F
-
-    return F.unix_millis(F.col(name))
-
-
-def _within(rows: DataFrame, span: Span) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    end = F.timestamp_millis(F.lit(span.end).cast("long"))
-    return rows.where(F.col("ts") <= end)
-
-
-def _record_rows(records: DataFrame, span: Span) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    kept = _within(records, span)
-    if span.others:
-        kept = kept.where(F.col("log_id").isin([queue.log_id for queue in span.queues]))
-    none = F.lit(None).cast("string")
-    return kept.select(
-        "log_id",
-        "seq",
-        F.lit(-1).cast("long").alias("lseq"),
-        F.lit(APPENDED).cast("long").alias("kind"),
-        _millis("ts").alias("ts"),
-        F.coalesce(_millis("not_before"), F.lit(0)).alias("due"),
-        none.alias("who"),
-        F.col("key").alias("lease"),
-        none.alias("reason"),
-        F.col("tag").alias("detail"),
-    )
-
-
-def _event_rows(events: DataFrame, span: Span) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    known = F.array(*(F.lit(name) for name in EVENTS[:TRIMMED]))
-    return (
-        _within(events, span)
-        .select(
-            "log_id",
-            F.col("job_seq").alias("seq"),
-            "lseq",
-            (F.array_position(known, F.col("event")) - 1).alias("kind"),
-            _millis("ts").alias("ts"),
-            F.coalesce(_millis("deadline"), _millis("ready_at"), F.lit(0)).alias("due"),
-            F.col("worker").alias("who"),
-            F.col("lease_id").alias("lease"),
-            "reason",
-            "detail",
-        )
-        .where(F.col("kind") > APPENDED)
-    )
-
-
-def _floor_rows(events: DataFrame, span: Span) -> DataFrame:
-    """A `trimmed` row for each seq that a floor passed over when it rose; most of them are about
-    jobs that had ended, and change nothing."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
-    first = {queue.log_id: queue.first_seq for queue in span.queues if queue.floors}
-    lowest = F.create_map(*(F.lit(part) for pair in first.items() for part in pair))
-    before = (
-        Window.partitionBy("log_id")
-        .orderBy("lseq", "job_seq")
-        .rowsBetween(Window.unboundedPreceding, -1)
-    )
-    risen = (
-        _within(events, span)
-        .where(F.col("event") == "trimmed")
-        .select(
-            "log_id",
-            F.greatest(
-                F.coalesce(F.max("job_seq").over(before) + 1, F.lit(1)),
-                F.element_at(lowest, F.col("log_id")),
-            ).alias("low"),
-            F.col("job_seq").alias("high"),
-            "lseq",
-            _millis("ts").alias("ts"),
-            "reason",
-        )
-        .where(F.col("low") <= F.col("high"))
-    )
-    none = F.lit(None).cast("string")
-    return risen.select(
-        "log_id",
-        F.explode(F.sequence("low", "high")).alias("seq"),
-        "lseq",
-        F.lit(TRIMMED).cast("long").alias("kind"),
-        "ts",
-        F.lit(0).cast("long").alias("due"),
-        none.alias("who"),
-        none.alias("lease"),
-        "reason",
-        none.alias("detail"),
-    )
-
-
-# -- the job ---------------------------------------------------------------------------------------
+ROWS_PER_TASK = 250_000
+"""Records and events that one task folds: some tens of MB, less than a second."""
 
 
 def run_lifecycle(
@@ -202,12 +78,7 @@ def run_lifecycle(
             written = _renew(spark, input, span, before, target, threshold, note)
         else:
             note("replaying the events of every job", 0.2)
-            # A job that waits until the year 10000 is not ready now.
-            records, events = (
-                input.records(spark, "none", times="all"),
-                input.events(spark, times="all"),
-            )
-            files = _write_folded(records, events, span, target)
+            files = _write_folded(spark, input, span, target)
             publish_tables(target, span, files)
             written = _counts(files)
     note("done", 1.0)
@@ -239,15 +110,31 @@ def rows_of(
 
 
 def _write_folded(
-    records: DataFrame, events: DataFrame, span: Span, target: Target, share: float = 1.0
+    spark: SparkSession,
+    input: HistorySource,
+    span: Span,
+    target: Target,
+    jobs: Keys | None = None,
 ) -> list[TableFile]:
-    """Fold and stage; see `_sorted_rows`."""
+    """Fold all jobs or some, and stage the files."""
     from logqueue.pipeline.engines.spark.lifecycle import history_files as files
 
+    rows = sum(queue.records + queue.events for queue in span.queues)
+    if jobs is not None:
+        rows = ceil(rows * len(jobs) / max(1, sum(queue.records for queue in span.queues)))
+    parts = max(1, ceil(rows / ROWS_PER_TASK))
+    buckets = None if jobs is None else jobs.buckets()
+    packs = input.fold_rows(
+        spark, span, files.pack_rows(parts, jobs), files.PARTS_DDL, jobs=buckets
+    )
     topics = {queue.log_id: queue.topic for queue in span.queues}
-    rows = _sorted_rows(records, events, span, share)
-    packs = rows.mapInArrow(files.pack_folded(span.end, topics), files.PACKS_DDL)
-    return files.write_by_day(packs, target.staging, "part")
+    first_seqs = {queue.log_id: queue.first_seq for queue in span.queues if queue.records}
+    fold = files.fold_packs(span.end, topics, first_seqs)
+    folded = packs.repartitionById(parts, "part").mapInArrow(fold, files.PACKS_DDL)
+    return files.write_by_day(folded, target.staging, "part")
+
+
+# -- those that changed ----------------------------------------------------------------------------
 
 
 def _renew(
@@ -260,94 +147,70 @@ def _renew(
     note: Note,
 ) -> dict[str, int]:
     """Follow the touched jobs again, and rewrite the days that hold any of them."""
-    from pyspark.sql import functions as F
-
-    from logqueue.pipeline.engines.spark.lifecycle import history_files as files
+    from logqueue.pipeline.stores.continuing import KeepTask, Keys, keep_rows, look_at
 
     assert target.before is not None
-    old = {
-        kind: rows_of(spark, target.tree, target.before, kind)
-        for kind in (tables.JOBS, tables.ATTEMPTS)
-    }
-    touched = _touched(spark, input, span, before, old, threshold).persist()
-    try:
-        count, jobs = _buckets(touched)
-        records = input.records(spark, "none", times="all", jobs=jobs)
-        events = input.events(spark, times="all", jobs=jobs)
-        note("replaying the events of the changed jobs", 0.3)
-        floors = F.col("event") == "trimmed"
-        its_events = events.where(~floors).withColumnRenamed("job_seq", "seq")
-        again = its_events.join(touched, _KEYS, "left_semi").withColumnRenamed("seq", "job_seq")
-        written = _write_folded(
-            records.join(touched, _KEYS, "left_semi").select(*records.columns),
-            again.select(*events.columns).unionAll(events.where(floors)),
-            span,
-            target,
-            count / max(1, sum(queue.records for queue in span.queues)),
-        )
-        gone = old[tables.JOBS].join(touched, _KEYS, "left_semi").select("date").distinct()
-        days = sorted({f.day for f in written if f.day} | {row["date"] for row in gone.collect()})
-        note(f"writing {len(days)} days", 0.7)
-        staged = [*written]
-        for kind, rows in old.items():
-            seq = "seq" if kind is tables.JOBS else "job_seq"
-            others = touched.withColumnRenamed("seq", seq)
-            kept = rows.where(F.col("date").isin(days)).join(others, ["log_id", seq], "left_anti")
-            packs = kept.select(*kind.names).mapInArrow(files.pack_kept(kind), files.PACKS_DDL)
-            staged += files.write_by_day(packs, target.staging, "kept")
-        keep = [file for file in target.before.files if file.day and file.day not in days]
-        publish_tables(target, span.since(before.start), staged, keep)
-        return _counts(written)
-    finally:
-        touched.unpersist()
+    changed = _changed(spark, input, span, before, threshold)
+    stored = [file for file in target.before.files if file.day is not None]
+    tree = target.tree
+
+    def look(file: TableFile) -> Any:
+        return look_at(tree, file.path, file.table, changed)
+
+    found = [*run_tasks(spark, look, stored, FILES_PER_TASK)]
+    days = {_day(file) for file, its in zip(stored, found, strict=True) if its.touched}
+    touched = Keys.union([changed, *(its.open for its in found)])
+    note("replaying the events of the changed jobs", 0.3)
+    written = _write_folded(spark, input, span, target, touched)
+    days |= {_day(file) for file in written}
+    note(f"writing {len(days)} days", 0.7)
+    paths: dict[tuple[str, date], list[str]] = {}
+    for file in stored:
+        if _day(file) in days:
+            paths.setdefault((file.table, _day(file)), []).append(file.path)
+    keeping = [
+        KeepTask(number, table, day, its, touched, target.staging)
+        for number, ((table, day), its) in enumerate(sorted(paths.items()))
+    ]
+    again = [file for files in run_tasks(spark, keep_rows, keeping) for file in files]
+    keep = [file for file in stored if _day(file) not in days]
+    publish_tables(target, span.since(before.start), [*written, *again], keep)
+    return _counts(written)
 
 
-def _buckets(touched: DataFrame) -> tuple[int, SeqBuckets]:
-    """How many jobs were touched, and where they are, coarsely: few numbers for many jobs."""
-    from pyspark.sql import functions as F
+def _changed(
+    spark: SparkSession, input: HistorySource, span: Span, before: Span, threshold: int
+) -> Keys:
+    """The jobs to which something happened since the threshold."""
+    from logqueue.pipeline.stores.continuing import Keys
 
-    bucket = F.floor(F.col("seq") / BUCKET_SEQS).cast("long").alias("bucket")
-    rows = touched.groupBy("log_id", bucket).agg(F.count(F.lit(1)).alias("n")).collect()
-    found: dict[str, list[int]] = {}
-    for row in rows:
-        found.setdefault(row["log_id"], []).append(row["bucket"])
-    count = sum(row["n"] for row in rows)
-    return count, {log_id: sorted(buckets) for log_id, buckets in found.items()}
-
-
-def _touched(
-    spark: SparkSession,
-    input: HistorySource,
-    span: Span,
-    before: Span,
-    old: Mapping[tables.TableKind, DataFrame],
-    threshold: int,
-) -> DataFrame:
-    """The jobs (log_id, seq) to be followed again: something happened to them since the threshold,
-    or time alone may have changed them."""
-    from pyspark.sql import functions as F
-
-    later = F.col("ts") >= F.timestamp_millis(F.lit(threshold).cast("long"))
-    records = input.records(spark, "none", from_ms=threshold)
-    events = input.events(spark, from_ms=threshold).withColumnRenamed("job_seq", "seq")
-    attempts = old[tables.ATTEMPTS].withColumnRenamed("job_seq", "seq")
+    rows = input.fold_rows(spark, span, _changes(threshold), "keys BINARY", from_ms=threshold)
     # Tables that a version made which knew queues by their events lack those without any.
     known = {queue.log_id for queue in before.queues}
-    new = [queue.log_id for queue in span.queues if queue.log_id not in known]
-    touched = (
-        records.where(later).select(*_KEYS)
-        .unionAll(events.where(later & (F.col("event") != "trimmed")).select(*_KEYS))
-        .unionAll(old[tables.JOBS].where(F.col("state").isin(*OPEN_STATES)).select(*_KEYS))
-        .unionAll(attempts.where(F.col("outcome") == "open").select(*_KEYS))
-    )  # fmt: skip
+    new = tuple(queue for queue in span.queues if queue.log_id not in known)
     if new:
-        every = input.records(spark, "none").where(F.col("log_id").isin(new))
-        its_events = input.events(spark).where(F.col("log_id").isin(new))
-        of_events = its_events.where(F.col("event") != "trimmed").select(
-            "log_id", F.col("job_seq").alias("seq")
-        )
-        touched = touched.unionAll(every.select(*_KEYS)).unionAll(of_events)
-    return touched.distinct()
+        of_new = replace(span, queues=new)
+        rows = rows.unionAll(input.fold_rows(spark, of_new, _changes(0), "keys BINARY"))
+    return Keys.union(Keys.decoded(row["keys"]) for row in rows.collect())
+
+
+def _changes(since: int) -> Any:
+    """The task that looks for changed jobs."""
+
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        from logqueue.pipeline.stores.continuing import changed_in
+
+        yield pa.RecordBatch.from_pydict({"keys": [changed_in(batches, since).encoded()]})
+
+    return task
+
+
+def _day(file: TableFile) -> date:
+    day = file.day
+    assert day is not None, file.name
+    return day
 
 
 def _counts(written: list[TableFile]) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """Parts of what a job reads, each read by whatever process it is given to.
 
-Owns: parts of tables, and of the rows of the fold. Must not know: where rows come from, DuckDB. A
+Owns: parts of tables, and of the rows of the fold. Must not know: where rows come from, engines. A
 part can be pickled.
 """
 

@@ -1,6 +1,6 @@
-"""What an archive of Parquet files holds, for jobs on this machine.
+"""What an archive of Parquet files holds, for jobs that read it in parts.
 
-Owns: files of a table as parts. Must not know: any job, DuckDB, how an archive is written.
+Owns: files of a table as parts. Must not know: any job, any engine, how an archive is written.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from logqueue.pipeline.archive.manifests import FileEntry, Table
-from logqueue.pipeline.engines.duckdb.parts import InputPart, PartBounds
 from logqueue.pipeline.lifecycle.span import Span
 from logqueue.pipeline.reading.place import InputPlace
 from logqueue.pipeline.storage.tree import FileTree
 from logqueue.pipeline.stores.archive_store import ArchiveStore, SeqBuckets
+from logqueue.pipeline.stores.parts import InputPart, PartBounds
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,18 +81,24 @@ class ArchiveContent:
         """The range of history that is there; see `LocalInput.span`."""
         return self._store.span(end)
 
-    def record_parts(self, data: str, jobs: SeqBuckets | None = None) -> list[InputPart]:
-        """See `LocalInput`; those that hold any of some jobs."""
-        return self._parts("records", data, jobs)
+    def record_parts(
+        self, data: str, *, from_ms: int | None = None, jobs: SeqBuckets | None = None
+    ) -> list[InputPart]:
+        """Records in parts: of files that have a row of some time or later, and of some jobs."""
+        return self._parts("records", data, from_ms, jobs)
 
-    def event_parts(self, jobs: SeqBuckets | None = None) -> list[InputPart]:
-        """See `LocalInput`; those that tell of any of some jobs."""
-        return self._parts("lease_events", "none", jobs)
+    def event_parts(
+        self, *, from_ms: int | None = None, jobs: SeqBuckets | None = None
+    ) -> list[InputPart]:
+        """Job events in parts; see `record_parts`."""
+        return self._parts("lease_events", "none", from_ms, jobs)
 
-    def _parts(self, table: Table, data: str, jobs: SeqBuckets | None) -> list[InputPart]:
+    def _parts(
+        self, table: Table, data: str, from_ms: int | None, jobs: SeqBuckets | None
+    ) -> list[InputPart]:
         groups: list[list[FileEntry]] = []
         size = PART_BYTES
-        for entry in self._store.entries(table, jobs=jobs):
+        for entry in self._store.entries(table, from_ms=from_ms, jobs=jobs):
             if size >= PART_BYTES:
                 groups.append([])
                 size = 0

@@ -1,6 +1,6 @@
-"""What a log or a server holds, for jobs on this machine.
+"""What a log or a server holds, for jobs that read it in parts.
 
-Owns: its tables in parts. Must not know: any job, DuckDB.
+Owns: its tables in parts. Must not know: any job, any engine.
 
 Both tables are of one moment: what comes to the log later is in neither. The server's key travels
 with the parts, and is not shown.
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from logqueue.pipeline.engines.duckdb.parts import InputPart, PartBounds
 from logqueue.pipeline.lifecycle.span import Span
 from logqueue.pipeline.reading.place import InputPlace
 from logqueue.pipeline.reading.planning import SegmentTask, Survey, weight
 from logqueue.pipeline.stores.archive_store import SeqBuckets
 from logqueue.pipeline.stores.log_history import LogHistory
+from logqueue.pipeline.stores.parts import InputPart, PartBounds
 from logqueue.pipeline.stores.store import Store
 from logqueue.segments.index import SegmentIndex
 from logqueue.segments.plan import SegmentRead
@@ -60,15 +60,19 @@ class LogContent:
         """See `LocalInput`."""
         return self._history.span(end)
 
-    def record_parts(self, data: str, jobs: SeqBuckets | None = None) -> list[InputPart]:
-        """See `LocalInput`. Of `jobs`, segments do not tell in which of them they are."""
+    def record_parts(
+        self, data: str, *, from_ms: int | None = None, jobs: SeqBuckets | None = None
+    ) -> list[InputPart]:
+        """Records in parts; those without a row of `from_ms` or later, or of `jobs`, too."""
         if data not in self._found:
             store, reading = self._history.store(data=data)
             tasks = self._history.record_tasks(reading)
             self._found[data] = _parts(store, tasks, partial(_record_bounds, self._indexes))
         return self._found[data]
 
-    def event_parts(self, jobs: SeqBuckets | None = None) -> list[InputPart]:
+    def event_parts(
+        self, *, from_ms: int | None = None, jobs: SeqBuckets | None = None
+    ) -> list[InputPart]:
         """See `record_parts`."""
         if "leases" not in self._found:
             tasks = self._history.event_tasks()
