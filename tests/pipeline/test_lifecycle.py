@@ -42,6 +42,7 @@ def in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shuffle, "SEQS_PER_BUCKET", 3)
     monkeypatch.setattr(shuffle, "GROUP_ROWS_MIN", 200)
     monkeypatch.setattr(shuffle, "GROUP_ROWS_MAX", 150)
+    monkeypatch.setattr(shuffle, "GROUP_BYTES_MAX", 20_000)
     monkeypatch.setattr(lifecycle, "ROWS_PER_TASK_MAX", 1000)
 
 

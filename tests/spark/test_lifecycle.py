@@ -39,7 +39,7 @@ def test_both_engines_make_the_same_tables(
     """Of random histories; on Spark in two runs, of which the second goes on from the first, and
     in several parts."""
     played = plays(60)
-    monkeypatch.setattr(lifecycle, "ROWS_PER_TASK", 300)
+    monkeypatch.setattr(lifecycle, "ROWS_PER_TASK", 1000)
     told = Told([r for p in played for r in p.records], [e for p in played for e in p.events])
     local, other = str(tmp_path / "local"), str(tmp_path / "other")
     times = sorted(event["ts"] for event in told.event_rows)

@@ -60,6 +60,7 @@ def unpacked(packs: Iterable[pa.RecordBatch]) -> tuple[Group, list[pa.RecordBatc
                         floors.append(rows)
                     else:
                         group.rows += rows.num_rows
+                        group.size += rows.nbytes
                         group.parts.append(rows)
     return group, floors
 

@@ -31,6 +31,7 @@ SEQS_PER_BUCKET = 4096
 GROUP_ROWS_MIN = 131_072
 """Neighbouring buckets are read together until there are as many rows."""
 GROUP_ROWS_MAX = 4_000_000
+GROUP_BYTES_MAX = 512 << 20
 """No more are read at once, unless one job has more."""
 
 
@@ -61,17 +62,19 @@ class Group:
     """Neighbouring buckets whose rows are read at once.
 
     Attributes:
+        size: About as many bytes.
         share: Which share of their jobs: this one of so many.
     """
 
     rows: int = 0
     parts: list[RunPart | pa.RecordBatch] = field(default_factory=list)
     share: tuple[int, int] = (0, 1)
+    size: int = 0
 
     def shares(self) -> list[Group]:
         """The same in as many groups as it takes to read bearable numbers of rows at once: where
-        jobs have thousands of events each."""
-        count = -(-self.rows // GROUP_ROWS_MAX)
+        jobs have thousands of events each, or long texts."""
+        count = max(-(-self.rows // GROUP_ROWS_MAX), -(-self.size // GROUP_BYTES_MAX))
         return [Group(self.rows // count, self.parts, (n, count)) for n in range(count)]
 
     def read(self) -> pa.RecordBatch:
@@ -106,6 +109,7 @@ class BucketPiece(NamedTuple):
     bucket: int
     rows: int
     part: RunPart | pa.RecordBatch
+    size: int
 
 
 class Shuffled(NamedTuple):
@@ -176,7 +180,7 @@ def _run(batches: Sequence[pa.RecordBatch], path: str | None) -> Iterator[Bucket
                 run.write_batch(part)
             log, bucket_of_log = divmod(int(bucket[first]), 1 << 40)
             place = part if path is None else RunPart(path, number)
-            yield BucketPiece(log_ids[log], bucket_of_log, count, place)
+            yield BucketPiece(log_ids[log], bucket_of_log, count, place, part.nbytes)
 
 
 def grouped(pieces: Iterable[BucketPiece]) -> list[Group]:
@@ -188,6 +192,7 @@ def grouped(pieces: Iterable[BucketPiece]) -> list[Group]:
             groups.append(Group())
         before = piece[:2]
         groups[-1].rows += piece.rows
+        groups[-1].size += piece.size
         groups[-1].parts.append(piece.part)
     return [share for group in groups for share in group.shares()]
 
@@ -219,7 +224,8 @@ def one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         return batches[0]
     table = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
     # Of no rows there is no batch.
-    return next(iter(table.to_batches()), batches[0])
+    (found,) = table.to_batches() or batches[:1]
+    return found
 
 
 def _floors(rows: pa.RecordBatch, first_seq: int) -> Floors:
