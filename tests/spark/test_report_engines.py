@@ -12,7 +12,7 @@ import pytest
 
 from logqueue.pipeline.engines.duckdb.reports import build
 from logqueue.pipeline.engines.spark.reports import report_parts
-from logqueue.pipeline.engines.spark.reports.job import opened_reports
+from logqueue.pipeline.engines.spark.reports.job import changed, opened_reports
 from logqueue.pipeline.lifecycle import tables
 from logqueue.pipeline.reports.explain import explanations
 from logqueue.pipeline.reports.queries.definitions import filled
@@ -41,7 +41,9 @@ def test_both_engines_say_the_same(
     scope = ReportScope(START, end, 3_600_000, {"wait": 10_000, "run": 2_000, "e2e": 60_000})
     expected = build(found.jobs, found.attempts, scope, EVERY)
     tree = DirectoryTree(tmp_path)
-    frames = (spark.createDataFrame(table) for table in found)
+    # Of rows that a plan has in itself, Spark knows that they are few.
+    with changed(spark, {"spark.sql.execution.arrow.localRelationThreshold": "0"}):
+        frames = [spark.createDataFrame(table) for table in found]
     with opened_reports(spark, scope, *frames) as reports:
         reports.prepare(EVERY)
         for name in EVERY:
@@ -72,6 +74,17 @@ def test_both_engines_say_the_same(
             kind = tables.BY_NAME[name]
             assert reports.shorten(kind, 86_400_000, 1).num_rows == 1
     assert not [t.name for t in spark.catalog.listTables() if t.name.startswith("logqueue_")]
+
+
+def test_what_is_kept_has_no_empty_parts(spark: SparkSession) -> None:
+    found = truth_of([p for p in plays(10, steps=20) if p.events], START + 1_000_000)
+    frames = (spark.createDataFrame(table) for table in found)
+    settings = {"spark.sql.adaptive.enabled": "true", "spark.sql.shuffle.partitions": "8"}
+    scope = ReportScope(START, START + 1_000_000, 3_600_000, {})
+    with changed(spark, settings), opened_reports(spark, scope, *frames) as reports:
+        reports.prepare(["report_throughput", "report_backlog"])
+        (kept,) = reports.kept
+        assert kept._jdf.rdd().getNumPartitions() == 1, "each costs each reader a task"
 
 
 def in_order(rows: pa.Table, name: str) -> list[dict[str, object]]:

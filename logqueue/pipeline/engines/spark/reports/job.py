@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -48,10 +48,16 @@ if TYPE_CHECKING:
 AT_ONCE: Final = 3
 """Reports that are made at the same time: planning is done by one thread each, and the cores would
 be idle in between."""
-GROUPS_SETTING: Final = "spark.sql.objectHashAggregate.sortBased.fallbackThreshold"
 GROUPS_MAX: Final = 1024
 """Groups with sketches that a task has in memory at once, of 32 KB each; with more, it sorts its
 rows first. Spark's own limit of 128 is for larger ones."""
+SETTINGS: Final = {
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": str(GROUPS_MAX),
+    # Else each relation that is kept has as many parts as a shuffle can have, most of them empty,
+    # and each reader has a task for each part.
+    "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
+}
+"""Of the session, while reports are made."""
 
 
 class SparkReports:
@@ -66,7 +72,7 @@ class SparkReports:
         # Views are seen by all of a session, which may have others by plain names.
         known = ("raw_jobs", "raw_attempts", *self._definitions.texts)
         self._names = {name: f"logqueue_{self._run}_{name}" for name in known}
-        self._kept: list[DataFrame] = []
+        self.kept: list[DataFrame] = []
 
     def add(self, name: str, rows: DataFrame) -> None:
         """Make a relation known."""
@@ -78,12 +84,12 @@ class SparkReports:
             rows = self._spark.sql(self._definitions.text(name, self._names))
             if readers > 1 and name in SHARED:
                 rows = rows.persist()
-                self._kept.append(rows)
+                self.kept.append(rows)
             self.add(name, rows)
 
     def close(self) -> None:
         """Nothing of the run is left in the session."""
-        for rows in self._kept:
+        for rows in self.kept:
             rows.unpersist()
         for name in self._names.values():
             self._spark.catalog.dropTempView(name)
@@ -135,12 +141,13 @@ def opened_reports(
 ) -> Iterator[SparkReports]:
     """Reports over the tables `jobs` and `attempts`, while the context lasts."""
     made = SparkReports(spark, scope)
-    try:
-        made.add("raw_jobs", jobs)
-        made.add("raw_attempts", attempts)
-        yield made
-    finally:
-        made.close()
+    with changed(spark, SETTINGS):
+        try:
+            made.add("raw_jobs", jobs)
+            made.add("raw_attempts", attempts)
+            yield made
+        finally:
+            made.close()
 
 
 def run_report(
@@ -182,7 +189,6 @@ def run_report(
     )
     with (
         published_together(to) as space,
-        _set(spark, GROUPS_SETTING, str(GROUPS_MAX)),
         opened_reports(spark, scope, jobs, attempts) as reports,
     ):
         reports.prepare(what.names)
@@ -203,14 +209,16 @@ def run_report(
 
 
 @contextmanager
-def _set(spark: SparkSession, name: str, value: str) -> Iterator[None]:
-    """A setting of the session, as long as the context lasts."""
-    before = spark.conf.get(name, None)
-    spark.conf.set(name, value)
+def changed(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Settings of the session, as long as the context lasts."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
     try:
         yield
     finally:
-        if before is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, before)
+        for name, earlier in before.items():
+            if earlier is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, earlier)
