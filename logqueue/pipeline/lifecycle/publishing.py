@@ -33,7 +33,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
 from itertools import pairwise
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -42,6 +41,7 @@ from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.storage.checking import require_files, unwritable
 from logqueue.pipeline.storage.directory_tree import make_directory, sync_directory
 from logqueue.pipeline.storage.opening import open_tree
+from logqueue.pipeline.storage.temporary import temporary_folder
 from logqueue.pipeline.storage.tree import FileTree
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ class Staging:
             PipelineError: It cannot be made here.
         """
         if self.tree.directory is None:
-            with TemporaryDirectory(prefix="logqueue-staging-") as folder:
+            with temporary_folder() as folder:
                 yield folder
             return
         # An attempt that lost against another of the same task writes to a place of its own.

@@ -6,14 +6,13 @@ Owns: its settings. Must not know: any job.
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from logqueue.errors import quoted
 from logqueue.pipeline.errors import PipelineError
+from logqueue.pipeline.storage.temporary import temporary_folder
 
 if TYPE_CHECKING:
     import duckdb
@@ -26,11 +25,8 @@ MEMORY_MAX_MB: Final = 8192
 
 
 @contextmanager
-def opened(folder: str | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
+def opened() -> Iterator[duckdb.DuckDBPyConnection]:
     """A database in memory; what does not fit into memory goes to a temporary directory.
-
-    Args:
-        folder: Where that directory is made; by default, where the system has its own.
 
     Raises:
         PipelineError: `LOGQUEUE_DUCKDB_MEMORY` is not an amount, or too little for the job.
@@ -38,9 +34,7 @@ def opened(folder: str | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
     import duckdb
 
     memory = f"{memory_mb()}MiB"
-    spill = tempfile.mkdtemp(prefix=".logqueue-duckdb-", dir=folder)
     settings: dict[str, str | bool | int | float | list[str]] = {
-        "temp_directory": spill,
         "memory_limit": memory,
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
@@ -48,16 +42,19 @@ def opened(folder: str | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
         "threads": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1),
     }
     try:
-        with duckdb.connect(config=settings) as connection:
+        with (
+            temporary_folder() as spill,
+            duckdb.connect(config={**settings, "temp_directory": spill}) as connection,
+        ):
             connection.execute("SET TimeZone = 'UTC'")
             yield connection
     except duckdb.OutOfMemoryException as error:
+        what = str(error).partition("\n")[0]
         raise PipelineError(
-            f"DuckDB may use {memory} of memory, which is too little for this job; allow it more: "
-            f"{MEMORY_SETTING} is a number of megabytes"
+            f"this job needs more memory than the {memory} that DuckDB may use, or more room to "
+            f"spill to: {what}; allow it more with {MEMORY_SETTING}, a number of megabytes, or "
+            "make room in the temporary directory"
         ) from error
-    finally:
-        shutil.rmtree(spill, ignore_errors=True)
 
 
 def memory_mb() -> int:

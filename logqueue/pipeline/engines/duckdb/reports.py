@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from logqueue.pipeline.engines.duckdb.connection import opened
@@ -42,6 +41,7 @@ from logqueue.pipeline.reports.queries.dialect import DUCKDB
 from logqueue.pipeline.reports.queries.shorter import shorter
 from logqueue.pipeline.reports.queries.sources import SHARED, ReportScope
 from logqueue.pipeline.reports.selection import ON_DEMAND, select_reports
+from logqueue.pipeline.storage.temporary import temporary_folder
 from logqueue.pipeline.storage.tree import FileTree
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ def run_report(
     with (
         published_together(to) as space,
         opened() as connection,
-        TemporaryDirectory(prefix="logqueue-tables-") as scratch,
+        temporary_folder() as scratch,
     ):
         stored = {
             table.name: table.local_files(scratch) for table in tables_in(tables_tree, version)

@@ -8,7 +8,6 @@ columns it needs and the segments that may have what it asks for.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
@@ -22,6 +21,7 @@ from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.lifecycle.stored_tables import StoredTable, tables_at
 from logqueue.pipeline.progress import Note, silent
 from logqueue.pipeline.reading.place import InputPlace
+from logqueue.pipeline.storage.temporary import temporary_folder
 
 if TYPE_CHECKING:
     import duckdb
@@ -78,7 +78,7 @@ def _database(
     place: InputPlace, query: str, folders: Sequence[str]
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     with (
-        tempfile.TemporaryDirectory(prefix="logqueue-sql-") as scratch,
+        temporary_folder() as scratch,
         WorkerPool() as pool,
         opened() as connection,
     ):

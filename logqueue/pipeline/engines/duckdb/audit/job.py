@@ -5,7 +5,6 @@ Owns: its worker processes and its scratch directory. Must not know: the rules, 
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +14,7 @@ from logqueue.pipeline.engines.duckdb.audit.engine import LocalAuditEngine
 from logqueue.pipeline.engines.duckdb.workers import WorkerPool
 from logqueue.pipeline.progress import Note, silent
 from logqueue.pipeline.reading.place import InputPlace
+from logqueue.pipeline.storage.temporary import temporary_folder
 
 
 def run_audit(
@@ -39,7 +39,7 @@ def account(place: InputPlace, *, note: Note = silent) -> dict[str, Any]:
 @contextmanager
 def _engine(place: InputPlace) -> Iterator[LocalAuditEngine]:
     with (
-        tempfile.TemporaryDirectory(prefix="logqueue-audit-") as scratch,
+        temporary_folder() as scratch,
         WorkerPool() as pool,
     ):
         yield LocalAuditEngine(place, pool, scratch)
