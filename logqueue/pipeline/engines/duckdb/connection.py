@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from logqueue.errors import quoted
@@ -22,6 +23,11 @@ MEMORY_SHARE: Final = 8
 """A database may use this part of the machine's memory: worker processes need some, too."""
 MEMORY_MIN_MB: Final = 1024
 MEMORY_MAX_MB: Final = 8192
+CONTAINER_LIMITS: Final = (
+    "/sys/fs/cgroup/memory.max",
+    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+)
+"""Files that say how much memory this container has (cgroups, versions 2 and 1)."""
 
 
 @contextmanager
@@ -72,4 +78,8 @@ def memory_mb() -> int:
             )
         return int(asked)
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
-    return min(max(total // MEMORY_SHARE, MEMORY_MIN_MB), MEMORY_MAX_MB)
+    for file in CONTAINER_LIMITS:
+        # There is none, or it says "max".
+        with suppress(OSError, ValueError):
+            total = min(total, int(Path(file).read_text(encoding="ascii")) >> 20)
+    return min(max(total // MEMORY_SHARE, MEMORY_MIN_MB), MEMORY_MAX_MB, total // 2)
