@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from logqueue.pipeline.lifecycle import publishing, tables
 from logqueue.pipeline.lifecycle.span import Span
 from logqueue.pipeline.rows import shuffle
 from logqueue.pipeline.storage.opening import open_tree
+from tests.house import ROOT
 from tests.pipeline.histories import History, HistoryPart, table_rows
 from tests.spark.reference import START, plays
 
@@ -229,7 +231,10 @@ def test_a_killed_run_leaves_no_process_and_no_change(tmp_path: Path) -> None:
     (tmp_path / "run.py").write_text(RUN)
     # The pipe ends when its last writer has: the worker processes inherit it.
     killed = subprocess.run(
-        [sys.executable, str(tmp_path / "run.py"), to], capture_output=True, timeout=60
+        [sys.executable, str(tmp_path / "run.py"), to],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        timeout=60,
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert list(tmp_path.glob("to/_staging/**/*.parquet"))

@@ -37,7 +37,7 @@ def test_both_engines_say_the_same(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     end = START + 260_000_000
-    found = truth_of([p for p in plays(scaled(40, 400), steps=40) if p.events], end)
+    found = truth_of([p for p in plays(scaled(25, 400), steps=40) if p.events], end)
     scope = ReportScope(START, end, 3_600_000, {"wait": 10_000, "run": 2_000, "e2e": 60_000})
     expected = build(found.jobs, found.attempts, scope, EVERY)
     tree = DirectoryTree(tmp_path)
@@ -92,6 +92,7 @@ def in_order(rows: pa.Table, name: str) -> list[dict[str, object]]:
     return list(rows.sort_by(order).to_pylist())
 
 
+@pytest.mark.slow
 def test_both_engines_explain_the_same(spark: SparkSession) -> None:
     logs = Log(1, failing_tag).made(), Log(2, always_slow, an_hour=40, topic="it's").made()
     with duckdb.connect() as connection:
