@@ -16,7 +16,12 @@ from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.lifecycle import tables
 from logqueue.pipeline.lifecycle.span import Span
 from logqueue.pipeline.lifecycle.table_kind import TableKind
-from logqueue.pipeline.reports.export import checked_formats, write_markdown
+from logqueue.pipeline.reports.export import (
+    checked_formats,
+    formats_of,
+    write_markdown,
+    write_rows,
+)
 from logqueue.pipeline.reports.idle_buckets import with_idle_buckets
 from logqueue.pipeline.reports.page_options import PLAIN_PAGE, PageOptions
 from logqueue.pipeline.reports.queries.sources import ReportScope
@@ -63,6 +68,21 @@ def schema_of(kind: TableKind, scope: ReportScope) -> pa.Schema:
     """The schema of a report's table, with the range that it is of."""
     head = {"v": 1, "start_ms": scope.start, "end_ms": scope.end, "bucket_ms": scope.bucket}
     return kind.arrow().with_metadata({RANGE_KEY: json.dumps(head).encode()})
+
+
+def write_table(
+    tree: FileTree, kind: TableKind, table: pa.Table, scope: ReportScope, formats: Sequence[str]
+) -> MadeTable:
+    """Write a report's table that is in memory.
+
+    Raises:
+        PipelineError: A file cannot be written.
+    """
+    schema = schema_of(kind, scope)
+    table = table.replace_schema_metadata(schema.metadata)
+    chosen = formats_of(kind.name, formats)
+    files = write_rows(tree, kind.name, schema, table.to_batches(), chosen)
+    return MadeTable(table.num_rows, files, table)
 
 
 def table_formats(formats: Sequence[str]) -> list[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from logqueue.errors import quoted
+from logqueue.pipeline.engines.duckdb.workers import cores
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.storage.temporary import temporary_folder
 
@@ -45,7 +46,7 @@ def opened() -> Iterator[duckdb.DuckDBPyConnection]:
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
         "preserve_insertion_order": "false",
-        "threads": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1),
+        "threads": str(cores()),
     }
     try:
         with (

@@ -18,8 +18,7 @@ from logqueue.pipeline.lifecycle.simulation_tables import (
     SIMULATED,
 )
 from logqueue.pipeline.progress import Note, silent
-from logqueue.pipeline.reports.export import formats_of, write_rows
-from logqueue.pipeline.reports.production import MadeTable, schema_of
+from logqueue.pipeline.reports.production import MadeTable, write_table
 from logqueue.pipeline.simulation.measured import measure, measure_halves
 from logqueue.pipeline.simulation.replay import RUNS_MIN
 from logqueue.pipeline.simulation.scenario import Scenario
@@ -136,14 +135,9 @@ def write_simulation(
         bucket=scope.bucket,
         note=note,
     )
-    made = {}
-    for kind in SIMULATED:
-        schema = schema_of(kind, scope)
-        table = found[kind.name].replace_schema_metadata(schema.metadata)
-        files = write_rows(
-            tree, kind.name, schema, table.to_batches(), formats_of(kind.name, formats)
-        )
-        made[kind.name] = MadeTable(table.num_rows, files, table)
+    made = {
+        kind.name: write_table(tree, kind, found[kind.name], scope, formats) for kind in SIMULATED
+    }
     return made, {
         "what_if": found[REPORT_WHAT_IF.name].to_pylist(),
         "back_test": found[REPORT_BACK_TEST.name].to_pylist(),

@@ -22,7 +22,7 @@ from logqueue.pipeline.lifecycle.span import Span
 from logqueue.pipeline.lifecycle.table_kind import TableKind
 from logqueue.pipeline.progress import Note, silent
 from logqueue.pipeline.reports.explain import explanations
-from logqueue.pipeline.reports.export import formats_of, write_rows
+from logqueue.pipeline.reports.export import formats_of
 from logqueue.pipeline.reports.page_options import PLAIN_PAGE, PageOptions
 from logqueue.pipeline.reports.production import (
     LIFECYCLE_FOLDER,
@@ -33,6 +33,7 @@ from logqueue.pipeline.reports.production import (
     scope_of,
     summary_of,
     table_formats,
+    write_table,
 )
 from logqueue.pipeline.reports.queries.definitions import Definitions, filled
 from logqueue.pipeline.reports.queries.dialect import SPARK
@@ -110,15 +111,10 @@ class SparkReports:
         """
         from logqueue.pipeline.engines.spark.reports import report_parts as parts
 
-        schema = schema_of(kind, self._scope)
         if kind is REPORT_EXPLANATIONS:
-            table = explanations(self.ask, self._scope, SPARK).replace_schema_metadata(
-                schema.metadata
-            )
-            files = write_rows(
-                tree, kind.name, schema, table.to_batches(), formats_of(kind.name, formats)
-            )
-            return MadeTable(table.num_rows, files, table)
+            table = explanations(self.ask, self._scope, SPARK)
+            return write_table(tree, kind, table, self._scope, formats)
+        schema = schema_of(kind, self._scope)
         asked = [*dict.fromkeys(["parquet", *formats_of(kind.name, formats)])]
         task = parts.write_part(tree, kind.name, schema, asked, self._run)
         rows = self.rows(kind).sortWithinPartitions(*kind.order)
