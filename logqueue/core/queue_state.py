@@ -35,6 +35,7 @@ from sortedcontainers import SortedList
 
 from logqueue.core.backoff import delay_ms
 from logqueue.core.deadlines import Deadlines
+from logqueue.core.job_ends import EndListener
 from logqueue.core.keys import WaitingKeys
 from logqueue.core.leases import Grant, JobEntry
 from logqueue.core.record_times import moment, seq_of, time_of
@@ -60,6 +61,7 @@ class QueueState:
         timed_runs: Runs of timed jobs, which the cursor need not look at.
         dead_lettered: Jobs moved to the dead-letter topic over this instance's life.
         finished: Jobs that came to an end over this instance's life, by outcome.
+        end_listeners: Who learns of the ends of its jobs, see `job_ends`; mostly none.
         has_overdue: Whether the cursor may have passed jobs beyond their TTL that found no room
             where they are to go.
         rests_to: Up to this time, ms since the epoch, `elapse` has nothing to do; it may be earlier
@@ -77,9 +79,9 @@ class QueueState:
 
     __slots__ = (
         "_grants", "_rate_spent_at", "_rate_spent_until", "_rules", "cursor", "dead_lettered",
-        "delayed", "entered_to", "finished", "has_errors", "has_given_back", "has_overdue",
-        "has_timed", "held", "jobs", "keys", "lapsed", "lapses", "leased", "orphans", "reclaim",
-        "rests_to", "returning", "streams", "timed_runs",
+        "delayed", "end_listeners", "entered_to", "finished", "has_errors", "has_given_back",
+        "has_overdue", "has_timed", "held", "jobs", "keys", "lapsed", "lapses", "leased", "orphans",
+        "reclaim", "rests_to", "returning", "streams", "timed_runs",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -87,6 +89,7 @@ class QueueState:
         self.finished: dict[str, int] = {}
         self.held: dict[int, int] = {}
         self.keys: WaitingKeys | None = None
+        self.end_listeners: tuple[EndListener[Any], ...] = ()
         self.has_errors = False
         self.has_given_back = False
         self.has_timed = False

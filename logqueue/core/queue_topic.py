@@ -47,8 +47,10 @@ class QueueTopic(Topic):
 
     @property
     def evicted_max(self) -> int | None:
-        """As for a log, unless there are jobs with a state of their own."""
-        return super().evicted_max if not self.queue.jobs else self.removed_max
+        """As for a log, unless there are jobs with a state of their own, or ends to report."""
+        queue = self.queue
+        is_plain = not queue.jobs and not queue.end_listeners
+        return super().evicted_max if is_plain else self.removed_max
 
     def _new_attributes(self) -> JobAttributeIndex:
         return JobAttributeIndex(self.queue, self.key_of, self.is_bare)

@@ -7,6 +7,7 @@ from itertools import repeat
 from typing import Any
 
 from logqueue import events as ev
+from logqueue.core.apply import ending
 from logqueue.core.leases import Grant
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
@@ -30,6 +31,8 @@ def _jobs_claimed(state: State, event: ev.JobsClaimed, segment: int) -> None:
 def _jobs_acked(state: State, event: ev.JobsAcked, segment: int) -> None:
     topic = state.queue_instance(event.topic)
     if topic is not None:
+        if topic.queue.end_listeners:
+            ending.report(topic, event, segment)
         topic.queue.finish(event.seqs)
         topic.remove(sorted(event.seqs))
         topic.queue.count("acked", len(event.seqs) - event.orphans)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from logqueue import events as ev
-from logqueue.core.apply import replacing
+from logqueue.core.apply import ending, replacing
 from logqueue.core.apply.append_runs import AppendRun
 from logqueue.core.batch import Batch
 from logqueue.core.queue_topic import QueueTopic
@@ -21,7 +21,7 @@ def _records_appended(state: State, event: ev.RecordsAppended, segment: int) -> 
         return
     block = state.keeper.keep(event.block, segment)
     batch = Batch(block, event.first_seq, event.count, event.at, segment, event.hops)
-    take_in(state, topic, event, batch)
+    take_in(state, topic, event, batch, segment)
     if event.key is not None:
         write = Remembered(event.at, event.first_seq, event.count, topic.head, segment)
         topic.remember(event.key, write)
@@ -43,11 +43,15 @@ def _run_appended(state: State, run: AppendRun, segment: int) -> None:
             seqs_reserved=run.seqs_reserved,
             size=run.size if batch is whole else size_total(batch.block),
         )
-        take_in(state, topic, event, batch)
+        take_in(state, topic, event, batch, segment)
 
 
 def take_in(
-    state: State, topic: Topic, event: ev.RecordsAppended | ev.RecordsForwarded, batch: Batch | None
+    state: State,
+    topic: Topic,
+    event: ev.RecordsAppended | ev.RecordsForwarded,
+    batch: Batch | None,
+    segment: int,
 ) -> None:
     """Add a batch at the head; without one, only its seqs are taken."""
     if isinstance(topic, QueueTopic) and topic.queue.cursor > event.first_seq:
@@ -60,7 +64,7 @@ def take_in(
     topic.seqs_reserved = max(topic.seqs_reserved, event.seqs_reserved)
     if event.cap_floor > topic.cap_floor:
         topic.cap_floor = event.cap_floor
-        state.discarded.extend(topic.evict(event.cap_floor))
+        ending.evict(state, topic, event.cap_floor, "dropped", event, segment)
         topic.is_trimming = topic.is_over
         if isinstance(topic, QueueTopic):
             topic.queue.count("dropped", event.dropped)
@@ -104,7 +108,8 @@ def _records_trimmed(state: State, event: ev.RecordsTrimmed, segment: int) -> No
         topic.cap_floor = max(topic.cap_floor, event.cap_floor)
         # At replay the floor may be above seqs that were only ever in memory; they were given.
         topic.head = max(topic.head, topic.floor)
-        state.discarded.extend(topic.evict(topic.floor))
+        ending.evict(state, topic, topic.ttl_floor, "expired", event, segment)
+        ending.evict(state, topic, topic.floor, "dropped", event, segment)
         if isinstance(topic, QueueTopic):
             topic.queue.count("expired", event.expired)
             topic.queue.count("dropped", event.dropped)
@@ -114,6 +119,8 @@ def _records_removed(state: State, event: ev.RecordsRemoved, segment: int) -> No
     topic = state.instances.get(event.topic)
     if topic is None:
         return
+    if isinstance(topic, QueueTopic) and topic.queue.end_listeners:
+        ending.report(topic, event, segment)
     removed = topic.remove(event.seqs)
     if isinstance(topic, QueueTopic):
         if event.dead_lettered:
@@ -132,6 +139,8 @@ def _records_finished(state: State, event: ev.RecordsFinished, segment: int) -> 
     if not isinstance(topic, QueueTopic):
         topic.remove(sorted(event.seqs))
         return
+    if topic.queue.end_listeners:
+        ending.report(topic, event, segment)
     if event.outcome != "expired":
         topic.queue.finish(event.seqs)
     removed = topic.remove(sorted(event.seqs))

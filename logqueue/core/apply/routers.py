@@ -58,7 +58,7 @@ def _records_forwarded(state: State, event: ev.RecordsForwarded, segment: int) -
         # The payload is where the originals are; without a frame of its own the copy has none.
         place = oldest if segment else 0
         batch = Batch(block, event.first_seq, event.count, event.at, place, hops + 1)
-    take_in(state, topic, event, batch)
+    take_in(state, topic, event, batch, segment)
 
 
 def _router_advanced(state: State, event: ev.RouterAdvanced, segment: int) -> None:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from logqueue import events as ev
+from logqueue.core.apply import ending
 from logqueue.core.batch import Batch
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.staging import ChunkId, Epoch, ProducerState, StagedChunk, digest_of
@@ -55,7 +56,7 @@ def _chunks_committed(state: State, event: ev.ChunksCommitted, segment: int) -> 
         if isinstance(topic, QueueTopic):
             topic.queue.count("dropped", event.dropped)
         topic.cap_floor = event.cap_floor
-        state.discarded.extend(topic.evict(event.cap_floor))
+        ending.evict(state, topic, event.cap_floor, "dropped", event, segment)
 
 
 def _epoch_committed(state: State, event: ev.EpochCommitted, segment: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from logqueue import events as ev
-from logqueue.core.apply import staging
+from logqueue.core.apply import ending, staging
 from logqueue.core.queue_topic import QueueTopic, become_queue, topic_of
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
@@ -31,7 +31,7 @@ def _topic_configured(state: State, event: ev.TopicConfigured, segment: int) -> 
         topic.head = max(topic.head, event.head)
         if event.cap_floor > topic.cap_floor:
             topic.cap_floor = event.cap_floor
-            state.discarded.extend(topic.evict(topic.floor))
+            ending.evict(state, topic, topic.floor, "dropped", event, segment)
         topic.is_trimming = topic.is_over
         if event.config.is_queue and not isinstance(topic, QueueTopic):
             become_queue(topic)
