@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from logqueue.client import Backoff as Backoff
     from logqueue.client import Client as Client
     from logqueue.client import ConnectionFailed as ConnectionFailed
+    from logqueue.client import FollowUp as FollowUp
     from logqueue.client import From as From
     from logqueue.client import GatewayFailed as GatewayFailed
     from logqueue.client import Interrupted as Interrupted
@@ -81,6 +82,7 @@ _HOMES = {
         "Backoff",
         "Client",
         "ConnectionFailed",
+        "FollowUp",
         "From",
         "GatewayFailed",
         "Interrupted",

@@ -181,6 +181,37 @@ def encode_settled(topic: str, verb: str, reply: cmd.SettleResult, performance: 
     )
 
 
+def encode_acked(
+    topic: str, reply: cmd.SettleResult, topics: Sequence[str], performance: bytes
+) -> bytes:
+    """The reply to an ack that writes to these topics."""
+    appended = [
+        _appended_members(name, written)
+        for name, written in zip(topics, reply.appended or (), strict=False)
+    ]
+    settled = encode_settled(topic, "acked", reply, performance)
+    return b'%b,"appended":%b}' % (settled[:-1], _encode(appended))
+
+
+def _appended_members(topic: str, reply: cmd.AppendResult) -> dict[str, Any]:
+    fates = reply.results
+    every = range(reply.first_seq, reply.first_seq + reply.records)
+    members: dict[str, Any] = {
+        "topic": topic,
+        "first_seq": reply.first_seq,
+        "last_seq": reply.last_seq,
+        "seqs": [*every] if fates is None else [seq for seq, _ in fates],
+        "head_seq": reply.head_seq,
+        "count": reply.records,
+        "created": reply.created,
+        "deduped": reply.deduped,
+    }
+    if fates is not None:
+        members["created_count"] = reply.created_count
+        members["results"] = [{"seq": seq, "result": result} for seq, result in fates]
+    return members
+
+
 def encode_extended(topic: str, reply: cmd.ExtendResult, performance: bytes) -> bytes:
     """The reply to an extend."""
     return b'{"topic":"%b","extended":%d,"skipped":%b,"deadlines":%b,"performance":%b}' % (

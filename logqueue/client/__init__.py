@@ -19,7 +19,7 @@ from logqueue.client.failures import (
 from logqueue.client.following import From, Interrupted, WatchFrame
 from logqueue.client.live_stats import LiveStats
 from logqueue.client.producer_calls import EpochPart
-from logqueue.client.settling import Settled
+from logqueue.client.settling import FollowUp, Settled
 from logqueue.client.topic_calls import ConfigFields
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "ConfigFields",
     "ConnectionFailed",
     "EpochPart",
+    "FollowUp",
     "From",
     "GatewayFailed",
     "Interrupted",

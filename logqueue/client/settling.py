@@ -11,9 +11,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import msgspec
+
+from logqueue.client.appending import NewRecord, new_key, new_record
 from logqueue.client.calls import Answer, Call, CallRequest, Endpoint, given, read_shape, request
 from logqueue.client.endpoints import ACK_JOBS, EXTEND_LEASES, NACK_JOBS, REJECT_JOBS
-from logqueue.shapes import Acked, Extended, Job, Nacked, Rejected
+from logqueue.errors import InvalidRequest
+from logqueue.shapes import Acked, Appended, Extended, Job, Nacked, Rejected
 
 SEQS_PER_REQUEST = 1000
 
@@ -33,6 +37,8 @@ class Settled:
         unsure: Skipped, but a try before had lost its reply: it may have settled them.
         ready: Jobs that can be claimed now.
         in_flight: Jobs that are leased now.
+        appended: Of an ack with `append`: what came of each write; empty when nothing was acked
+            and nothing written, because some jobs were skipped. None of any other call.
     """
 
     queue: str
@@ -41,20 +47,75 @@ class Settled:
     unsure: list[int]
     ready: int
     in_flight: int
+    appended: list[Appended] | None = None
 
 
-def ack(queue: str, jobs: Jobs, *, node: str | None = None) -> Call[Settled]:
+class FollowUp(msgspec.Struct, frozen=True):
+    """What is written to a topic when jobs are acked.
+
+    Attributes:
+        records: Any JSON values, or `NewRecord`s.
+        create: True makes an absent topic (a log); otherwise that is an error.
+    """
+
+    topic: str
+    records: Sequence[Any]
+    create: bool | None = None
+
+
+class _FollowUp(msgspec.Struct, omit_defaults=True):
+    topic: str
+    records: list[NewRecord]
+    idempotency_key: str
+    create: bool
+
+
+def ack(
+    queue: str,
+    jobs: Jobs,
+    *,
+    node: str | None = None,
+    append: Iterable[FollowUp] | None = None,
+    idempotency_key: str | None = None,
+) -> Call[Settled]:
     """Finish jobs: they are done and deleted.
+
+    With `append`, records are written in the same transaction: the jobs end and the records exist,
+    or neither. If one of the jobs is no longer leased to the caller, nothing is acked and nothing
+    written.
 
     Args:
         jobs: Jobs as claimed, so that a lease that meanwhile belongs to another holder is left
-            alone; or seqs.
+            alone; or seqs. With `append`, 1000 at most.
         node: Who holds the leases; the client's own name when not given.
+        append: What is written: up to 1000 records, to 32 topics at most.
+        idempotency_key: By which a repeat of the very same call is recognized, up to 256 bytes;
+            made when not given.
 
     Raises:
-        TopicNotFound, NotAQueue: There is no such queue.
+        TopicNotFound, NotAQueue: There is no such queue, or no topic that is written to.
+        TopicFull, RecordTooLarge, KeyConflict: A write is refused; the jobs stay leased.
+        InvalidRequest: `append` with no jobs, or with more than one request takes.
     """
-    return _settle(ACK_JOBS, queue, jobs, given(node=node))
+    follow_ups = _follow_ups(append or (), idempotency_key or new_key())
+    if not follow_ups:
+        return _settle(ACK_JOBS, queue, jobs, given(node=node))
+    calls = _settle(ACK_JOBS, queue, jobs, {**given(node=node), "append": follow_ups})
+    if len(calls.requests) > 1:
+        raise InvalidRequest(
+            f"an ack with append is one request: give at most {SEQS_PER_REQUEST} jobs"
+        )
+    return calls
+
+
+def _follow_ups(append: Iterable[FollowUp], key: str) -> list[_FollowUp]:
+    """What is written to each topic, whatever the order in which it was given."""
+    found: dict[str, _FollowUp] = {}
+    for follow_up in append:
+        known = found.setdefault(follow_up.topic, _FollowUp(follow_up.topic, [], key, False))
+        known.records += map(new_record, follow_up.records)
+        known.create = known.create or bool(follow_up.create)
+    return [*found.values()]
 
 
 def nack(
@@ -145,9 +206,11 @@ def _reader(
         unsure: list[int] = []
         for seqs, answer in zip(sent, answers, strict=True):
             reply = read_shape(answer, kind)
-            counted += _without(seqs, reply.skipped)
+            appended = getattr(reply, "appended", None)
+            if appended != []:
+                counted += _without(seqs, reply.skipped)
             (unsure if answer.is_unsure else skipped).extend(reply.skipped)
-        return Settled(queue, counted, skipped, unsure, reply.ready, reply.in_flight)
+        return Settled(queue, counted, skipped, unsure, reply.ready, reply.in_flight, appended)
 
     return read
 

@@ -191,7 +191,12 @@ class ClaimJobs(Command[ClaimResult], frozen=True):
 
 
 class AckJobs(Command[SettleResult], frozen=True):
-    """Complete jobs: the permanent delete. `tokens` are lease numbers, None where unfenced."""
+    """Complete jobs: the permanent delete. `tokens` are lease numbers, None where unfenced.
+
+    Attributes:
+        append: What is written in the same transaction, at most one write per topic. With it all
+            of the jobs end or none.
+    """
 
     makes_copies: ClassVar[bool] = True
 
@@ -199,6 +204,7 @@ class AckJobs(Command[SettleResult], frozen=True):
     node: str
     seqs: Sequence[int]
     tokens: Sequence[int | None] | None = None
+    append: tuple[Append, ...] = ()
 
 
 class NackJobs(Command[SettleResult], frozen=True):

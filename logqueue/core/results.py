@@ -184,12 +184,18 @@ class ClaimResult(NamedTuple):
 
 class SettleResult(NamedTuple):
     """Result of AckJobs, NackJobs and RejectJobs: how many counted, which did not, and the
-    counters after it."""
+    counters after it.
+
+    Attributes:
+        appended: Of an ack that writes: the result of each write; empty when none was made, because
+            a job was not held. None of any other.
+    """
 
     settled: int
     skipped: list[int]
     ready: int
     in_flight: int
+    appended: Sequence[AppendResult] | None = None
 
 
 class ExtendResult(NamedTuple):

@@ -48,6 +48,11 @@ DELAY_MS_MAX = 366 * 86_400_000
 JOB_KEY_BYTES_MAX = 256
 PRIORITY_MAX = 1000
 
+FOLLOW_UP_TOPICS_MAX = 32
+"""Topics that one ack writes to."""
+FOLLOW_UP_RECORDS_MAX = 1000
+"""Records that one ack writes, to all topics together."""
+
 DIFF_RECORDS_DEFAULT = 256
 DIFF_RECORDS_MAX = 1000
 DIFF_WAIT_MS_MAX = 30_000

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import field
 
+from logqueue.shapes.records import Appended
 from logqueue.shapes.values import EmptyReason, JobEnding, JobState, Performance, WhyCode
 
 # -- queues -------------------------------------------------------------------------------------
@@ -60,13 +61,19 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Acked(msgspec.Struct, frozen=True, kw_only=True):
-    """Reply to an ack. `skipped` lists the seqs the caller holds no lease for."""
+    """Reply to an ack. `skipped` lists the seqs the caller holds no lease for.
+
+    Attributes:
+        appended: Of an ack with `append`: the result of each write; empty when nothing was acked
+            and nothing written, because a job was skipped. None of any other ack.
+    """
 
     topic: str
     acked: int
     skipped: list[int]
     ready: int
     in_flight: int
+    appended: list[Appended] | None = None
     performance: Performance = {}
 
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from logqueue.api.operations import BY_NAME
-from logqueue.client import Client, EpochPart, NewRecord, Settled, UnexpectedReply
+from logqueue.client import Client, EpochPart, FollowUp, NewRecord, Settled, UnexpectedReply
 from logqueue.client.failures import GatewayFailed, refusal
 from logqueue.shapes import Drift, Job, QueueCounters, Record, Tombstone
 from tests.client.either import Opened
@@ -190,6 +190,32 @@ QUEUE_CASES = [
         {**SETTLED, "acked": 2, "skipped": [8, 9]},
         {"node": "w", "seqs": [7, 8, 8, 9], "lease_ids": ["lease_a", "", "", ""]},
         lambda r: r == Settled("q", [7, 8], [8, 9], [], 3, 0),
+    ),
+    Case(
+        "POST", "/v0/topics/q/ack",
+        lambda c: c.ack(
+            "q", LEASED, append=[FollowUp("a", [1]), FollowUp("b", [2], create=True),
+                                 FollowUp("a", [NewRecord(3, tag="t")])], idempotency_key="k",
+        ),
+        {**SETTLED, "acked": 1, "appended": [
+            {"topic": "a", "first_seq": 1, "last_seq": 2, "head_seq": 2, "count": 2,
+             "created": False, "deduped": False, "seqs": [1, 2]},
+        ]},
+        {"node": "own", "seqs": [7], "lease_ids": ["lease_a"], "append": [
+            {"topic": "a", "records": [{"data": 1}, {"data": 3, "tag": "t"}],
+             "idempotency_key": "k", "create": False},
+            {"topic": "b", "records": [{"data": 2}], "idempotency_key": "k", "create": True},
+        ]},
+        lambda r: r.counted == [7] and r.appended[0].seqs == [1, 2],
+    ),
+    Case(
+        "POST", "/v0/topics/q/ack",
+        lambda c: c.ack("q", [LEASED, 8], append=[FollowUp("a", [1])], idempotency_key="k"),
+        {**SETTLED, "acked": 0, "skipped": [8], "appended": []},
+        {"node": "own", "seqs": [7, 8], "lease_ids": ["lease_a", ""], "append": [
+            {"topic": "a", "records": [{"data": 1}], "idempotency_key": "k", "create": False},
+        ]},
+        lambda r: r == Settled("q", [], [8], [], 3, 0, []),
     ),
     Case(
         "POST", "/v0/topics/q/nack",

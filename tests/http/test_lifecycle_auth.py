@@ -158,3 +158,26 @@ def test_redrive_stays_within_the_prefixes(locked: ServerProcess, api_for: ApiFo
         refused(mine.post(f"mine.forged.{name}", "redrive"), 403, "forbidden", None)
     assert ok(mine.post("mine.dead.letters", "redrive", to="mine.src"))["redriven"] == 1
     refused(mine.post("dead.q", "redrive"), 403, "forbidden", None)
+
+
+def test_what_follows_an_ack_stays_within_the_prefixes(
+    locked: ServerProcess, api_for: ApiFor
+) -> None:
+    """Each topic that is written to, whether it exists or not; a config needs the admin scope."""
+    root, mine = api_for(locked, "root"), api_for(locked, "mine")
+    root.make_queue("mine.first")
+    root.make_queue("other.next")
+    root.append("mine.first", 1)
+    root.claimed("mine.first")
+
+    def ack(*topics: str, api: Api = mine, **more: Any) -> httpx.Response:
+        append = [{"topic": topic, "records": [{"data": 1}], **more} for topic in topics]
+        return api.ack("mine.first", [1], append=append)
+
+    for name in ("other.next", "other.absent"):
+        refused(ack("mine.second", name), 403, "forbidden", {"topic": name})
+    writer = api_for(locked, "only-write")
+    refused(ack("mine.second", api=writer, config={"type": "queue"}), 403, "forbidden")
+    assert root.facts("mine.first", "in_flight") == (1,)
+    assert root.facts("other.next", "head_seq") == (0,)
+    assert ok(ack("mine.second"))["acked"] == 1

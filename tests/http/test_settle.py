@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -379,3 +380,85 @@ def test_a_deleted_queue_under_a_worker(api: Api, queue: str, held: list[Json]) 
     assert not {job["lease_id"] for job in fresh} & set(tokens)
     assert result(api, "ack", queue, [1, 2, 3], lease_ids=tokens) == (0, [1, 2, 3])
     assert api.facts(queue, "in_flight", "count") == (3, 3)
+
+
+# -- what follows -------------------------------------------------------------------------------
+
+
+def follow_up(topic: str, *data: object, **more: object) -> Json:
+    """One write of an ack."""
+    return {"topic": topic, "records": [{"data": each} for each in data], **more}
+
+
+def test_ack_writes_what_follows(api: Api, queue: str, held: list[Json]) -> None:
+    """One reply says what ended and what came of each write; blanks are taken out as in a write."""
+    target = f"{queue}.next"
+    api.make_queue(target)
+    append = [follow_up(target, {"a": [1, 2]}, 7), follow_up(f"{queue}.log", "x")]
+    body = ok(
+        api.send(
+            "POST",
+            f"/v0/topics/{queue}/ack",
+            json.dumps({"node": "w", "seqs": [1, 3], "append": append}, indent=1).encode(),
+            {"content-type": "application/json"},
+        )
+    )
+    assert (body["acked"], body["skipped"], body["in_flight"]) == (2, [], 1)
+    assert body["appended"] == [
+        {"topic": target, "first_seq": 1, "last_seq": 2, "seqs": [1, 2], "head_seq": 2, "count": 2,
+         "created": False, "deduped": False},
+        {"topic": f"{queue}.log", "first_seq": 1, "last_seq": 1, "seqs": [1], "head_seq": 1,
+         "count": 1, "created": True, "deduped": False},
+    ]  # fmt: skip
+    assert [job["data"] for job in api.claimed(target, max=9)] == [{"a": [1, 2]}, 7]
+    assert api.facts(target, "bytes") == (len(b'{"a":[1,2]}7'),)
+
+
+def test_a_worker_without_the_lease_writes_nothing(api: Api, queue: str, held: list[Json]) -> None:
+    """It learns which of its jobs are not its own; a plain ack has no `appended`."""
+    body = ok(api.ack(queue, [1, 4], append=[follow_up(queue, 5)]))
+    assert (body["acked"], body["skipped"], body["appended"]) == (0, [4], [])
+    assert api.facts(queue, "count", "head_seq") == (4, 4)
+    assert "appended" not in ok(api.ack(queue, [1]))
+
+
+def test_a_repeated_ack_is_answered_as_the_first(api: Api, queue: str, held: list[Json]) -> None:
+    """With idempotency keys."""
+    append = [follow_up(queue, 5, idempotency_key="k")]
+    first = ok(api.ack(queue, [1], append=append))
+    again = ok(api.ack(queue, [1], append=append))
+    assert (again["acked"], again["skipped"]) == (1, [])
+    assert again["appended"] == [{**first["appended"][0], "deduped": True}]
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "code"),
+    [
+        ({"append": [{"topic": "t"}]}, 400, "invalid_request"),
+        ({"append": [{"records": [{"data": 1}]}]}, 400, "invalid_request"),
+        ({"append": [follow_up("t")]}, 400, "invalid_request"),
+        ({"append": [follow_up("a b", 1)]}, 400, "invalid_request"),
+        ({"append": [follow_up("t", 1), follow_up("t", 2)]}, 400, "invalid_request"),
+        ({"append": [follow_up("t", 1)], "seqs": []}, 400, "invalid_request"),
+        ({"append": [follow_up(f"t{n}", 1) for n in range(33)]}, 400, "batch_too_large"),
+        ({"append": [follow_up("t", *[0] * 501), follow_up("u", *[0] * 500)]}, 400,
+         "batch_too_large"),
+        ({"append": [follow_up("t", 1, create=False)]}, 404, "topic_not_found"),
+    ],
+)  # fmt: skip
+def test_what_follows_must_be_valid(
+    api: Api, queue: str, held: list[Json], fields: Json, status: int, code: str
+) -> None:
+    """The documented refusals; the jobs stay leased."""
+    body = {"node": "w", "seqs": [1], **fields}
+    reply = api.json("POST", f"/v0/topics/{queue}/ack", body)
+    refused(reply, status, code)
+    assert api.facts(queue, "in_flight") == (3,)
+
+
+def test_unknown_members_of_what_follows_are_named(api: Api, queue: str, held: list[Json]) -> None:
+    """As those of a write."""
+    append = [{**follow_up(queue, 5), "nosuch": 1}]
+    reply = api.ack(queue, [1], append=append)
+    assert ok(reply)["acked"] == 1
+    assert "append[].nosuch" in reply.headers["logqueue-ignored"]

@@ -72,6 +72,14 @@ SETTLED = st.builds(
     ready=COUNT,
     in_flight=COUNT,
 )
+ACKED = st.builds(
+    results.SettleResult,
+    settled=COUNT,
+    skipped=st.lists(U64, max_size=4),
+    ready=COUNT,
+    in_flight=COUNT,
+    appended=st.lists(APPENDED, max_size=2),
+)
 EXTENDED = st.builds(
     results.ExtendResult,
     seqs=st.lists(U64, max_size=4),
@@ -179,6 +187,12 @@ CASES: list[Case] = [
         data_of,
     ),
     (replies.encode_settled, (TOPIC, st.just("acked"), SETTLED, TIMINGS), shapes.Acked, AS_IT_IS),
+    (
+        replies.encode_acked,
+        (TOPIC, ACKED, st.lists(TOPIC, min_size=2, max_size=2), TIMINGS),
+        shapes.Acked,
+        AS_IT_IS,
+    ),
     (replies.encode_settled, (TOPIC, st.just("nacked"), SETTLED, TIMINGS), shapes.Nacked, AS_IT_IS),
     (
         replies.encode_settled,

@@ -8,14 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import repeat
+from operator import attrgetter
 
 import msgspec
 
-from logqueue.api.bodies.reader import U32, BodyReader
+from logqueue.api.bodies.reader import U32, BodyReader, without_blanks
+from logqueue.api.bodies.records import JobsBody, append_command
+from logqueue.api.bodies.unknown_members import Ignore, strict
 from logqueue.core import commands as cmd
 from logqueue.errors import BatchTooLarge, InvalidRequest, quoted
 from logqueue.model import limits
-from logqueue.model.config import U64, clamp_lease_ms
+from logqueue.model.config import U64, clamp_lease_ms, require_topic_name
 
 
 class ClaimBody(msgspec.Struct):
@@ -27,12 +30,19 @@ class ClaimBody(msgspec.Struct):
     wait_ms: U32 = 0
 
 
+class FollowUpBody(JobsBody, kw_only=True):
+    """What an ack writes to one topic."""
+
+    topic: str
+
+
 class AckBody(msgspec.Struct):
     """`POST /v0/topics/:q/ack`."""
 
     node: str
     seqs: list[U64]
     lease_ids: list[str] = []
+    append: list[FollowUpBody] = []
 
 
 class NackBody(msgspec.Struct):
@@ -68,10 +78,57 @@ class ExtendBody(msgspec.Struct):
 SettleBody = AckBody | NackBody | RejectBody | ExtendBody
 
 read_claim_body = BodyReader(ClaimBody).read
-read_ack_body = BodyReader(AckBody).read
+_read_ack_body = BodyReader(AckBody, strict(AckBody), is_open=attrgetter("append")).read
 read_nack_body = BodyReader(NackBody).read
 read_reject_body = BodyReader(RejectBody).read
 read_extend_body = BodyReader(ExtendBody).read
+
+
+def read_ack_body(body: bytes, ignore: Ignore | None = None) -> AckBody:
+    """Decode the body of an ack.
+
+    Raises:
+        InvalidRequest: Not JSON, a wrong type, or a number out of range.
+    """
+    decoded: AckBody = _read_ack_body(body, ignore)
+    if decoded.append:
+        # Only payloads must have no blanks.
+        decoded = _read_ack_body(without_blanks(body))
+    return decoded
+
+
+def follow_ups(body: AckBody) -> tuple[cmd.Append, ...]:
+    """What an ack writes.
+
+    Raises:
+        InvalidRequest, BatchTooLarge, RecordTooLarge: A bound is exceeded, or a topic is named
+            twice; nothing was changed.
+    """
+    if not body.append:
+        return ()
+    if not body.seqs:
+        raise InvalidRequest("`append` needs `seqs`: it is written when these jobs are acked")
+    if len(body.append) > limits.FOLLOW_UP_TOPICS_MAX:
+        raise BatchTooLarge(
+            f"`append` has {len(body.append)} entries; send at most {limits.FOLLOW_UP_TOPICS_MAX}",
+            {"topics": len(body.append), "max": limits.FOLLOW_UP_TOPICS_MAX},
+        )
+    records = sum(len(follow_up.records) for follow_up in body.append)
+    if records > limits.FOLLOW_UP_RECORDS_MAX:
+        raise BatchTooLarge(
+            f"{records} records in `append`; send at most {limits.FOLLOW_UP_RECORDS_MAX}",
+            {"records": records, "max": limits.FOLLOW_UP_RECORDS_MAX},
+        )
+    commands: dict[str, cmd.Append] = {}
+    for index, follow_up in enumerate(body.append):
+        require_topic_name(follow_up.topic)
+        if follow_up.topic in commands:
+            raise InvalidRequest(
+                f"append[{index}] names topic {quoted(follow_up.topic)} again: put all records for "
+                "a topic into one entry"
+            )
+        commands[follow_up.topic] = append_command(follow_up.topic, follow_up, None)
+    return tuple(commands.values())
 
 
 def claimer(node: str, jobs_max: int, lease_ms: int | None) -> cmd.Claimer:

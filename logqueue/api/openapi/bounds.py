@@ -79,6 +79,8 @@ BOUNDS: dict[tuple[type[msgspec.Struct], str], Schema] = {
     (queue_bodies.AckBody, "node"): _HOLDER,
     (queue_bodies.AckBody, "seqs"): _SEQS,
     (queue_bodies.AckBody, "lease_ids"): _LEASES,
+    (queue_bodies.AckBody, "append"): {"maxItems": limits.FOLLOW_UP_TOPICS_MAX},
+    (queue_bodies.FollowUpBody, "topic"): _TOPIC,
     (queue_bodies.NackBody, "node"): _HOLDER,
     (queue_bodies.NackBody, "seqs"): _SEQS,
     (queue_bodies.NackBody, "lease_ids"): _LEASES,

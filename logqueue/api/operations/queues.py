@@ -18,6 +18,7 @@ from logqueue.api.operations.row import (
 from logqueue.core import commands as cmd
 from logqueue.errors import (
     BatchTooLarge,
+    KeyConflict,
     LogqueueError,
     NotAcceptable,
     NotAQueue,
@@ -80,7 +81,9 @@ OPERATIONS = (
         summary="Complete jobs",
         doc="ack",
         text="Deletes the jobs, all or none. Seqs that the caller holds no lease for are listed "
-        "in `skipped`; that is not an error.",
+        "in `skipped`; that is not an error. With `append`, records are written in the same "
+        "transaction: if any seq would be skipped or a write is refused, nothing is acked and "
+        "nothing is written.",
         body=queue_bodies.AckBody,
         asks={"node": "api-fra-1", "seqs": [2, 7], "lease_ids": ["lease_1a1faeb833a0001", ""]},
         reply=shapes.Acked,
@@ -92,7 +95,7 @@ OPERATIONS = (
             "in_flight": 0,
             "performance": {"server_total_ms": 0.80, "fsync_ms": 0.59},
         },
-        errors=(*SETTLING, *COPYING),
+        errors=(*SETTLING, *COPYING, KeyConflict),
     ),
     Operation(
         name="nack_jobs",

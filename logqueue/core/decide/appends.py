@@ -24,6 +24,8 @@ from logqueue.events.split_block import Block
 from logqueue.model import limits
 from logqueue.model.config import TopicOptions, require_topic_name
 
+NOTHING_FREED = (0, 0)
+
 
 def new_topic(
     state: State, name: str, config: TopicOptions, now: int, *, ahead: int = 0
@@ -45,13 +47,22 @@ def new_topic(
     require_topic_name(name)
     config.require_targets(name)
     require_no_loop_by_config(state, name, config)
+    require_topics(state, ahead)
+    return ev.TopicCreated(now, state.next_topic + ahead, name, config)
+
+
+def require_topics(state: State, ahead: int) -> None:
+    """Refuse one topic more than there may be, behind so many others of the same decision.
+
+    Raises:
+        Throttled: The server has all the topics it may have.
+    """
     topics_max = state.quotas.topics_max
     if topics_max and len(state.topics) + ahead >= topics_max:
         raise Throttled(
             f"the server already has its maximum of {topics_max} topics; delete one first",
             {"limit": "max_topics", "max": topics_max},
         )
-    return ev.TopicCreated(now, state.next_topic + ahead, name, config)
 
 
 def append_event(
@@ -62,8 +73,13 @@ def append_event(
     now: int,
     key: str | None = None,
     hops: int = 0,
+    freed: tuple[int, int] = NOTHING_FREED,
 ) -> ev.RecordsAppended:
     """The event that adds a batch to a topic, evictions included.
+
+    Args:
+        freed: Records and bytes that the same decision removes; a topic that rejects when full, and
+            the server, have room for as much more.
 
     Raises:
         RecordTooLarge: The batch can never fit a topic that rejects when full.
@@ -73,7 +89,7 @@ def append_event(
     size = size_total(block)
     config = topic.config
     if config.discard == "reject" or state.quotas.total_bytes_max:
-        require_room(state, topic, count, size)
+        require_room(state, topic, count, size, (-freed[0], -freed[1]))
     first_seq = topic.head + 1
     last_seq = topic.head + count
     cap_floor = dropped = 0
@@ -110,8 +126,17 @@ def require_room(
     """
     if topic.config.discard == "reject":
         _require_room_in(topic, count, size, ahead)
+    require_bytes(state, ahead[1] + size)
+
+
+def require_bytes(state: State, size: int) -> None:
+    """Refuse more bytes of records than the server may hold.
+
+    Raises:
+        Throttled: It may not hold so many more.
+    """
     total_bytes_max = state.quotas.total_bytes_max
-    if total_bytes_max and state.live_bytes + ahead[1] + size > total_bytes_max:
+    if total_bytes_max and state.live_bytes + size > total_bytes_max:
         raise Throttled(
             f"the server may hold {total_bytes_max} bytes of live records in all; ack or delete "
             "some first",

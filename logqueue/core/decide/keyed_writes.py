@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from logqueue import events as ev
 from logqueue.core import commands as cmd
+from logqueue.core.decide.appends import NOTHING_FREED
 from logqueue.core.decide.writes import write
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
@@ -41,7 +42,11 @@ class Upsert(NamedTuple):
 
 
 def upsert(
-    state: State, topic: Topic, command: cmd.Append, now: int
+    state: State,
+    topic: Topic,
+    command: cmd.Append,
+    now: int,
+    freed: tuple[int, int] = NOTHING_FREED,
 ) -> tuple[list[ev.Event], cmd.AppendResult]:
     """The events of a write with keyed records, and the reply.
 
@@ -51,7 +56,7 @@ def upsert(
     """
     fate = _fate(topic, command)
     if not fate.replaced and len(fate.new) == command.count:
-        events = write(state, topic, command.block, command.count, now, command.key)
+        events = write(state, topic, command.block, command.count, now, command.key, freed=freed)
         head = topic.head + command.count
         results = _named(fate.results)
         first_seq = topic.head + 1
@@ -61,7 +66,7 @@ def upsert(
     fresh = _replacements(topic, view, fate.replaced, now)
     if fate.new:
         block = blocks.select(view, fate.new)
-        events = write(state, topic, block, len(fate.new), now, None, _contents(fresh))
+        events = write(state, topic, block, len(fate.new), now, None, _contents(fresh), 0, freed)
     head = topic.head + len(fate.new)
     if fresh or command.key is not None:
         events.append(ev.RecordsReplaced(now, topic.number, fresh, command.key, fate.results, head))

@@ -15,6 +15,7 @@ from logqueue.core.backoff import delay_ms
 from logqueue.core.decide.dead_letters import dead_letter, hold
 from logqueue.core.decide.decision import AfterApply, Decision, only
 from logqueue.core.decide.endings import archive, finish
+from logqueue.core.decide.follow_ups import FollowUps, repeated
 from logqueue.core.queue_state import QueueState
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
@@ -86,7 +87,34 @@ def _settled(topic: QueueTopic, held: Sized, skipped: list[int]) -> AfterApply[c
 
 def ack(state: State, command: cmd.AckJobs, now: int) -> Decision[cmd.SettleResult]:
     """Complete the jobs that this node holds: one event, so all of them or none."""
+    if command.append:
+        return _ack_and_write(state, command, now)
     return only(ack_together(state, (command,), now))
+
+
+def _ack_and_write(state: State, command: cmd.AckJobs, now: int) -> Decision[cmd.SettleResult]:
+    """Complete the jobs and write what follows from them, if the node holds all of them.
+
+    Raises:
+        LogqueueError: A write is refused; the jobs stay leased.
+    """
+    topic = state.queue(command.topic)
+    held, skipped = _held(topic.queue, command, now, set())
+    if skipped:
+        # Perhaps the first try was carried out, and only its reply was lost.
+        earlier = repeated(state, command, now)
+        settled = 0 if earlier is None else len(command.seqs)
+        left = skipped if earlier is None else []
+        ready, leased = topic.ready, topic.queue.leased
+        return Decision([], cmd.SettleResult(settled, left, ready, leased, earlier or ()))
+    follow_ups = FollowUps(state, topic, held, now)
+    appended = [follow_ups.write(written) for written in command.append]
+    return Decision(
+        follow_ups.end(command.node),
+        AfterApply(
+            lambda: cmd.SettleResult(len(held), [], topic.ready, topic.queue.leased, appended)
+        ),
+    )
 
 
 def ack_together(

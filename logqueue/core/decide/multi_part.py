@@ -13,7 +13,12 @@ from collections.abc import Sequence
 import msgspec
 
 from logqueue import events as ev
-from logqueue.core.decide.appends import batches_floor, seqs_reserved
+from logqueue.core.decide.appends import (
+    batches_floor,
+    require_bytes,
+    require_topics,
+    seqs_reserved,
+)
 from logqueue.core.queue_topic import topic_of
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
@@ -73,9 +78,26 @@ class MultiPartDecision:
                 numbered = self._numbered(topic, event, own_part)
                 placed.append(numbered)
                 own_part.note(topic.number, [event.block], numbered.dropped)
+            elif event.topic in created:
+                placed.append(msgspec.structs.replace(event, topic=created[event.topic].number))
             else:
                 placed.append(event)
         return placed
+
+    def require_quotas(self, freed_bytes: int) -> None:
+        """Refuse parts of which each has room on the server, but not all together.
+
+        Args:
+            freed_bytes: What the same decision removes.
+
+        Raises:
+            Throttled: The server has no room for them.
+        """
+        state = self._state
+        if self._created and state.quotas.topics_max:
+            require_topics(state, len(self._created) - 1)
+        size = sum(BlockView(b).size_total() for blocks in self._blocks.values() for b in blocks)
+        require_bytes(state, size - freed_bytes)
 
     def _known(self, number: int) -> Topic:
         """A topic that exists, or that an earlier part creates."""

@@ -11,7 +11,13 @@ from msgspec.structs import replace
 from logqueue import events as ev
 from logqueue.core import commands as cmd
 from logqueue.core.batch import Batch
-from logqueue.core.decide.appends import cap_floor, evicted_below, new_topic, require_room
+from logqueue.core.decide.appends import (
+    NOTHING_FREED,
+    cap_floor,
+    evicted_below,
+    new_topic,
+    require_room,
+)
 from logqueue.core.decide.copies import removable
 from logqueue.core.decide.decision import AfterApply, Decision
 from logqueue.core.decide.endings import archive
@@ -193,8 +199,10 @@ def drop_topic(state: State, command: cmd.DropTopic, now: int) -> Decision[cmd.D
     return Decision([ev.TopicRemoved(now, topic.number)], cmd.DropResult(True, removed))
 
 
-def append(state: State, command: cmd.Append, now: int) -> Decision[cmd.AppendResult]:
-    """Write a batch, creating the topic first when asked to."""
+def append(
+    state: State, command: cmd.Append, now: int, freed: tuple[int, int] = NOTHING_FREED
+) -> Decision[cmd.AppendResult]:
+    """Write a batch, creating the topic first when asked to; `freed` as of `append_event`."""
     topic: Topic | None = state.topics.get(command.topic)
     events: list[ev.Event] = []
     created = topic is None
@@ -211,9 +219,10 @@ def append(state: State, command: cmd.Append, now: int) -> Decision[cmd.AppendRe
     if not blocks.is_plain(command.block):
         require_queue_for(topic, command.block, command.keyed)
     if command.keyed:
-        written, keyed_reply = upsert(state, topic, command, now)
+        written, keyed_reply = upsert(state, topic, command, now, freed)
         return Decision([*events, *written], keyed_reply._replace(created=created))
-    events.extend(write(state, topic, command.block, command.count, now, command.key))
+    block, count, key = command.block, command.count, command.key
+    events.extend(write(state, topic, block, count, now, key, freed=freed))
     head = topic.head + command.count
     reply = cmd.AppendResult(head - command.count + 1, command.count, head, created, False)
     return Decision(events, reply)

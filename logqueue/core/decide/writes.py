@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from logqueue import events as ev
 from logqueue.core.batch import Record
-from logqueue.core.decide.appends import append_event, evicted_with
+from logqueue.core.decide.appends import NOTHING_FREED, append_event, evicted_with
 from logqueue.core.decide.endings import archive
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
@@ -25,6 +25,7 @@ def write(
     key: str | None = None,
     replaced: Mapping[int, Texts] | None = None,
     hops: int = 0,
+    freed: tuple[int, int] = NOTHING_FREED,
 ) -> list[ev.Event]:
     """The events that add a batch to a topic, evictions and their archive copies included.
 
@@ -36,11 +37,12 @@ def write(
         key: Idempotency key, or None.
         replaced: New contents, by seq, that the same write gives to waiting jobs.
         hops: How many routers the records have come through.
+        freed: See `append_event`.
 
     Raises:
         RecordTooLarge, TopicFull, Throttled: See `append_event`; also of the archive.
     """
-    appended = append_event(state, topic, block, count, now, key, hops)
+    appended = append_event(state, topic, block, count, now, key, hops, freed)
     if not appended.dropped or topic.config.archive is None:
         return [appended]
     evicted = _evicted(topic, appended, replaced or {})

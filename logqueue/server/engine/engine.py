@@ -22,6 +22,7 @@ from logqueue.core.apply.rebuild import queues_to_restore, restore_leases, resto
 from logqueue.core.decide.copies import NO_ROOM
 from logqueue.core.decide.decision import AfterApply, Decision
 from logqueue.core.decide.dispatch import decide
+from logqueue.core.decide.follow_ups import topics_written
 from logqueue.core.decide.staging import restaged_ahead
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
@@ -174,12 +175,19 @@ class Engine:
                         self._advance_time(state.topics[target], now)
             if kind is cmd.ClaimJobs and self.behind:
                 self._catch_up(topic, now)
+        may_use_spare: bool | None = None
+        if isinstance(command, cmd.AckJobs) and command.append:
+            # Room that is left to acks is not for writes that come with them.
+            may_use_spare = False
+            for written in topics_written(state, command):
+                replacing.finish(state, written)
+                self._advance_time(written, now)
         if isinstance(command, cmd.CommitEpoch):
             for part in restaged_ahead(state, command):
                 self._commit(part)
         decision = decide(state, command, now)
         try:
-            return self._carry_out(decision, topic, now)
+            return self._carry_out(decision, topic, now, may_use_spare)
         except NO_WRITES:
             if not isinstance(command, cmd.ClaimJobs) or not command.divert:
                 raise
@@ -187,11 +195,16 @@ class Engine:
             undiverted = cast("cmd.Command[R]", replace(command, divert=False))
             return self.execute(undiverted, now)
 
-    def _carry_out(self, decision: Decision[R], topic: Topic | None, now: int) -> Executed[R]:
+    def _carry_out(
+        self, decision: Decision[R], topic: Topic | None, now: int, may_use_spare: bool | None
+    ) -> Executed[R]:
         events = decision.events
-        changed = self._commit(events)
+        changed = self._commit(events, may_use_spare)
         if topic is not None and topic not in changed:
             changed = (*changed, topic)
+        for other in changed:
+            if other is not topic and other.replacing:
+                self._note_lagging(other)
         if topic is not None and events:
             if topic.replacing or (isinstance(topic, QueueTopic) and topic.queue.returning):
                 self._advance_time(topic, now)

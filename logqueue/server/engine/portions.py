@@ -158,7 +158,8 @@ def _settle(engine: Engine, command: cmd.AckJobs | cmd.RejectJobs) -> Portions[c
 
 def _leaves_copies(engine: Engine, command: cmd.AckJobs | cmd.RejectJobs) -> bool:
     topic: Topic | None = engine.state.topics.get(command.topic)
-    if topic is None:
+    if topic is None or (isinstance(command, cmd.AckJobs) and command.append):
+        # What is written with an ack is one transaction with it.
         return False
     config = topic.config
     return config.archive is not None or (

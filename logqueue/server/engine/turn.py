@@ -184,14 +184,18 @@ def _cost_of_claim(command: cmd.ClaimJobs) -> int:
     return command.claimers[0].jobs_max
 
 
-def _cost_of_settling(command: cmd.AckJobs) -> int:
+def _cost_of_ack(command: cmd.AckJobs) -> int:
+    return len(command.seqs) + sum(map(_cost_of_append, command.append))
+
+
+def _cost_of_settling(command: cmd.NackJobs | cmd.RejectJobs | cmd.ExtendLeases) -> int:
     return len(command.seqs)
 
 
 _COST: dict[type[Any], Callable[[Any], int]] = {
     cmd.Append: _cost_of_append,
     cmd.ClaimJobs: _cost_of_claim,
-    cmd.AckJobs: _cost_of_settling,
+    cmd.AckJobs: _cost_of_ack,
     cmd.NackJobs: _cost_of_settling,
     cmd.RejectJobs: _cost_of_settling,
     cmd.ExtendLeases: _cost_of_settling,

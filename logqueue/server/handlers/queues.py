@@ -10,8 +10,11 @@ from logqueue.core import commands as cmd
 from logqueue.core.topic import Topic
 from logqueue.model.config import clamp_lease_ms
 from logqueue.model.limits import CLAIM_WAIT_MS_MAX, NACK_DELAY_MS_MAX
+from logqueue.server.engine.dispatcher import Dispatcher
 from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.pending import Spent
+from logqueue.server.handlers.appends import require_config_allowed
+from logqueue.server.handlers.watch import require_topics_allowed
 from logqueue.server.http.requests import HttpRequest, PendingReply, Reply
 from logqueue.server.http.routing import serves
 from logqueue.server.service import Service
@@ -40,8 +43,21 @@ class QueueRoutes:
         dispatcher = self._service.require_serving()
         body = queue_bodies.read_ack_body(request.body, request.ignore)
         tokens = queue_bodies.settle_tokens(body)
-        command = cmd.AckJobs(request.name, body.node, body.seqs, tokens)
-        return dispatcher.submit(command, _acked, (request, dispatcher.engine))
+        append = self._follow_ups(dispatcher, request, body) if body.append else ()
+        command = cmd.AckJobs(request.name, body.node, body.seqs, tokens, append)
+        return dispatcher.submit(command, _acked, (request, dispatcher.engine, append))
+
+    def _follow_ups(
+        self, dispatcher: Dispatcher, request: HttpRequest, body: queue_bodies.AckBody
+    ) -> tuple[cmd.Append, ...]:
+        """What an ack writes, if its key may write it."""
+        require_topics_allowed(request.key, {written.topic: None for written in body.append})
+        append = queue_bodies.follow_ups(body)
+        for written in append:
+            if written.config is not None:
+                topic, config = written.topic, written.config
+                require_config_allowed(dispatcher, request.key, topic, config)
+        return append
 
     @serves("nack_jobs")
     def nack(self, request: HttpRequest) -> PendingReply:
@@ -94,15 +110,22 @@ def _claimed(request: HttpRequest, result: cmd.ClaimResult, spent: Spent) -> Rep
     return Reply(replies.encode_claimed(request.name, result.jobs[0], result, performance))
 
 
-def _acked(context: tuple[HttpRequest, Engine], result: cmd.SettleResult, spent: Spent) -> Reply:
-    request, engine = context
+def _acked(
+    context: tuple[HttpRequest, Engine, tuple[cmd.Append, ...]],
+    result: cmd.SettleResult,
+    spent: Spent,
+) -> Reply:
+    request, engine, append = context
     if spent.shown is None:
         topic: Topic | None = engine.state.topics.get(request.name)
         was_synced = spent.held_ms > 0 and topic is not None and topic.config.durable
         timings = spent.held_timings(was_held=was_synced) if was_synced else {}
         spent.shown = replies.further_timings(**timings)
     performance = replies.performance(request.began, spent.shown)
-    return Reply(replies.encode_settled(request.name, "acked", result, performance))
+    if result.appended is None:
+        return Reply(replies.encode_settled(request.name, "acked", result, performance))
+    topics = [written.topic for written in append]
+    return Reply(replies.encode_acked(request.name, result, topics, performance))
 
 
 def _nacked(request: HttpRequest, result: cmd.SettleResult, spent: Spent) -> Reply:

@@ -1,0 +1,130 @@
+"""Deciding acks that write: the end of jobs and what follows from them, all or nothing.
+
+Owns: when such an ack counts, and the one transaction it becomes. Nothing here changes the state.
+Must not know: who may write where, how a lease is held.
+
+A write in an ack is the same as a write by itself: it creates its topic, evicts, meets jobs with
+the same key, is recognized by its idempotency key. It comes before the end of the jobs, so what it
+evicts may be one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from logqueue import events as ev
+from logqueue.core import commands as cmd
+from logqueue.core.decide.endings import archive
+from logqueue.core.decide.multi_part import MultiPartDecision
+from logqueue.core.decide.topics import append
+from logqueue.core.queue_topic import QueueTopic
+from logqueue.core.state import State
+from logqueue.core.topic import Topic
+from logqueue.errors import BatchTooLarge
+from logqueue.model import limits
+
+
+class FollowUps:
+    """What one ack writes."""
+
+    def __init__(self, state: State, topic: QueueTopic, seqs: Sequence[int], now: int) -> None:
+        """Nothing yet.
+
+        Args:
+            state: Read only.
+            topic: The queue.
+            seqs: The jobs that end, all of them held.
+            now: The clock.
+        """
+        self._state = state
+        self._topic = topic
+        self._seqs = seqs
+        self._now = now
+        self._decided = MultiPartDecision(state)
+        self._copies: list[list[ev.Event]] = []
+        self._freed = sum(topic.holds(seq) for seq in seqs), sum(map(topic.size_of, seqs))
+        self._floor = 0
+
+    def write(self, command: cmd.Append) -> cmd.AppendResult:
+        """Take in a write, to another topic than those before.
+
+        Raises:
+            LogqueueError: As a write by itself is refused; room is what this ack leaves.
+        """
+        is_own = command.topic == self._topic.name
+        decision = append(
+            self._state, command, self._now, self._freed if is_own else (0, self._freed[1])
+        )
+        own: list[ev.Event] = []
+        others: list[ev.Event] = []
+        for event in decision.events:
+            (own if self._is_of(event, command.topic, decision.events) else others).append(event)
+        # The topics that are written to come first: an archive may be one of them.
+        self._decided.add(self._decided.rebase(own))
+        self._copies.append(others)
+        if is_own:
+            floors = (e.cap_floor for e in own if isinstance(e, ev.RecordsAppended))
+            self._floor = max(self._floor, *floors, 0)
+        return decision.settle()
+
+    def end(self, node: str) -> list[ev.Event]:
+        """The whole transaction: the writes, copies in archives, and the end of the jobs.
+
+        Raises:
+            BatchTooLarge: The archive of the queue cannot take so much in one transaction.
+            RecordTooLarge, TopicFull, Throttled: An archive or the server has no room.
+        """
+        topic, state, now = self._topic, self._state, self._now
+        ends = [*self._seqs]
+        if topic.config.archive is not None:
+            self._require_copies_fit()
+            finished = topic.records(sorted(seq for seq in ends if seq > self._floor))
+            self._copies.append(archive(state, topic, finished, "acked", now, node))
+        for part in self._copies:
+            self._decided.add(self._decided.rebase(part))
+        self._decided.require_quotas(self._freed[1])
+        orphans = sum(not topic.queue.jobs[seq].live or seq <= self._floor for seq in ends)
+        return [*self._decided.events, ev.JobsAcked(now, topic.number, node, ends, orphans)]
+
+    def _is_of(self, event: ev.Event, name: str, events: Sequence[ev.Event]) -> bool:
+        """Whether an event of a write is about the topic that is written to."""
+        known: Topic | None = self._state.topics.get(name)
+        if known is not None:
+            return event.topic == known.number
+        created = (e for e in events if isinstance(e, ev.TopicCreated) and e.name == name)
+        return event.topic == next(created).topic
+
+    def _require_copies_fit(self) -> None:
+        jobs, size = self._freed
+        if jobs > limits.COPIED_PER_PASS_MAX or (jobs > 1 and size > limits.COPIED_BYTES_MAX):
+            raise BatchTooLarge(
+                f"{jobs} jobs of {size} bytes in one ack with `append`, on a queue with an archive;"
+                f" send at most {limits.COPIED_PER_PASS_MAX} jobs of {limits.COPIED_BYTES_MAX} "
+                "bytes at a time",
+                {"seqs": jobs, "max": limits.COPIED_PER_PASS_MAX},
+            )
+
+
+def repeated(state: State, command: cmd.AckJobs, now: int) -> tuple[cmd.AppendResult, ...] | None:
+    """The results of the writes of an ack that was carried out before, and was sent again because
+    its reply was lost; None when it was not, or when its idempotency keys cannot tell."""
+    results: list[cmd.AppendResult] = []
+    for written in command.append:
+        topic: Topic | None = state.topics.get(written.topic)
+        if topic is None or written.key is None or topic.remembered(written.key, now) is None:
+            return None
+        results.append(append(state, written, now).settle())
+    return tuple(results)
+
+
+def topics_written(state: State, command: cmd.AckJobs) -> list[Topic]:
+    """The topics that an ack may write to, as far as they exist."""
+    found: dict[int, Topic] = {}
+    for written in command.append:
+        topic: Topic | None = state.topics.get(written.topic)
+        if topic is not None:
+            found[topic.number] = topic
+            archived = state.topics.get(topic.config.archive or "")
+            if archived is not None:
+                found[archived.number] = archived
+    return [*found.values()]
