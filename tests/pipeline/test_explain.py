@@ -14,6 +14,7 @@ from logqueue.pipeline.reports.contribution import Contribution
 from logqueue.pipeline.reports.explain import explanations, find, width_of
 from logqueue.pipeline.reports.page.numbers import DAY, HOUR, MINUTE
 from logqueue.pipeline.reports.queries.dialect import DUCKDB
+from logqueue.pipeline.reports.queries.explaining import slow_runs
 from logqueue.pipeline.reports.queries.sources import ReportScope
 
 START = 1_772_409_600_000
@@ -131,6 +132,8 @@ def ask_of(connection: duckdb.DuckDBPyConnection, *logs: Log) -> Callable[[str],
     attempts = [attempt for log in logs for attempt in log.attempts]
     connection.register("jobs", pa.Table.from_pylist(jobs, schema=_JOBS))
     connection.register("attempts", pa.Table.from_pylist(attempts, schema=_ATTEMPTS))
+    for name, text in slow_runs(DUCKDB).items():
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {text.replace('$', '')}")
     return lambda text: connection.sql(text.replace("$", "")).to_arrow_table()
 
 

@@ -7,12 +7,14 @@ know: who runs them.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from logqueue.pipeline.lifecycle.table_kind import TableKind
 from logqueue.pipeline.reports.queries.by_tag import by_tag
 from logqueue.pipeline.reports.queries.dialect import Dialect
+from logqueue.pipeline.reports.queries.explaining import slow_runs
 from logqueue.pipeline.reports.queries.of_jobs import of_jobs
 from logqueue.pipeline.reports.queries.over_time import over_time
 from logqueue.pipeline.reports.queries.sources import ReportScope, sources
@@ -20,7 +22,7 @@ from logqueue.pipeline.reports.queries.sources import ReportScope, sources
 _NAME = re.compile(r"\$(\w+)")
 
 
-READ_BY = {"report_explanations": "$jobs $attempts"}
+READ_BY = {"report_explanations": 3 * "$jobs $attempts $slow_of_topic $slow_of_tag "}
 """What reports read that consist of several texts, each chosen by the answer to the last."""
 
 
@@ -48,25 +50,26 @@ class Definitions:
             **over_time(scope, dialect),
             **of_jobs(scope, dialect),
             **by_tag(scope, dialect),
+            **slow_runs(dialect),
         }
         return cls(texts, dialect)
 
     def needed(self, *names: str) -> dict[str, int]:
         """The relations that these reports are made from, each after those that it needs itself,
-        and how many of the others read it."""
+        and how often the others read it."""
         found: dict[str, int] = {}
         ordered: list[str] = []
 
         def visit(name: str) -> None:
             text = READ_BY.get(name) or self.texts[name]
-            for other in dict.fromkeys(_NAME.findall(text)):
+            for other, times in Counter(_NAME.findall(text)).items():
                 if other not in self.texts:
                     continue
                 if other not in found:
                     found[other] = 0
                     visit(other)
                     ordered.append(other)
-                found[other] += 1
+                found[other] += times
 
         for name in names:
             visit(name)

@@ -2,8 +2,9 @@
 
 Owns: these texts. Must not know: what is unusual, how a text is run.
 
-Texts name the relations `$jobs` and `$attempts`; topics are named by their place among the busiest,
-so that no name is ever part of a text.
+Texts name the relations `$jobs` and `$attempts`, and those of `slow_runs`: these are made once, so
+that engines know how small they are when they join them, and keep no rows but theirs. Topics are
+named by their place among the busiest, so that no name is ever part of a text.
 """
 
 from __future__ import annotations
@@ -38,6 +39,18 @@ class Stretch:
     until: int
 
 
+def slow_runs(dialect: Dialect) -> dict[str, str]:
+    """How long the slowest tenth of the acked runs takes at least, by topic and by tag."""
+    p90 = dialect.quantiles("run_ms", {"slow": 0.9})
+    acked = "FROM $attempts WHERE outcome = 'acked' AND run_ms IS NOT NULL"
+    return {
+        "slow_of_topic": f"SELECT topic, {p90} {acked} GROUP BY topic",
+        "slow_of_tag": f"""
+            SELECT topic, tag, {p90} {acked} AND tag IS NOT NULL
+            GROUP BY topic, tag HAVING count(*) >= {RUNS_OF_TAG_MIN}""",
+    }
+
+
 def windows(width: int, end: int, dialect: Dialect) -> str:
     """How many there are, how many of them are bad, and their ms: by topic, metric and stretch."""
     return f"""
@@ -55,7 +68,7 @@ def contributions(chosen: Sequence[Stretch], end: int, dialect: Dialect) -> str:
     return f"""
         {_events(end, dialect)},
         chosen AS ({_values(chosen)}),
-        dims AS ({_dims()}),
+        {dialect.streamed("dims", _dims())},
         hits AS (
             SELECT c.id, c.place, c.metric, c.since, c.until, d.dim, d.value, count(*) AS hits
             FROM dims d JOIN chosen c ON d.place = c.place AND d.metric = c.metric
@@ -133,17 +146,11 @@ def _events(end: int, dialect: Dialect) -> str:
 
     A run is bad when it takes as long as the slowest tenth of the runs with its tag.
     """
-    p90 = dialect.quantiles("run_ms", {"slow": 0.9})
     return f"""
         WITH busiest AS (
             SELECT topic, CAST(row_number() OVER (ORDER BY n DESC, topic) AS INT) AS place
             FROM (SELECT topic, count(*) AS n FROM $jobs GROUP BY topic
                 ORDER BY n DESC, topic LIMIT {TOPICS_MAX})),
-        acked AS (SELECT topic, tag, run_ms FROM $attempts
-            WHERE outcome = 'acked' AND run_ms IS NOT NULL),
-        slow_topic AS (SELECT topic, {p90} FROM acked GROUP BY topic),
-        slow_tag AS (SELECT topic, tag, {p90} FROM acked WHERE tag IS NOT NULL
-            GROUP BY topic, tag HAVING count(*) >= {RUNS_OF_TAG_MIN}),
         {dialect.streamed("events", _counted(end))}"""
 
 
@@ -163,8 +170,8 @@ def _counted(end: int) -> str:
         SELECT b.place, b.topic, 'runs', a.ended, {of_lease}, {no}, {no},
             CASE WHEN a.run_ms >= coalesce(t.slow, s.slow) THEN 1 ELSE 0 END, a.run_ms
         FROM $attempts a JOIN busiest b ON a.topic = b.topic
-            JOIN slow_topic s ON a.topic = s.topic
-            LEFT JOIN slow_tag t ON a.topic = t.topic AND a.tag = t.tag
+            JOIN $slow_of_topic s ON a.topic = s.topic
+            LEFT JOIN $slow_of_tag t ON a.topic = t.topic AND a.tag = t.tag
         WHERE a.outcome = 'acked' AND a.run_ms IS NOT NULL AND a.ended IS NOT NULL
         UNION ALL
         SELECT b.place, b.topic, 'claims', a.claimed, {of_lease}, {no}, {no}, 0,

@@ -15,9 +15,14 @@ from dataclasses import dataclass
 from logqueue.pipeline.lifecycle.job_history import OPEN_STATES
 from logqueue.pipeline.reports.queries.dialect import Dialect
 
-SHARED = frozenset(("flows", "worker_buckets", "failed", "job_counts", "topic_jobs", "top_tags"))
+SHARED = frozenset(
+    (
+        "flows", "worker_buckets", "failed", "job_counts", "topic_jobs", "top_tags",
+        "slow_of_topic", "slow_of_tag",
+    )
+)  # fmt: skip
 """Relations that are small beside the jobs, and cost a pass over them: worth to be made once where
-several reports read them. The others are read again; columns make that cheap."""
+reports read them several times. The others are read again; columns make that cheap."""
 TAGS_MAX = 50
 """Tags of each topic that breakdowns by tag have rows of."""
 
