@@ -16,6 +16,7 @@ import msgspec
 from logqueue.client.appending import NewRecord, new_key, new_record
 from logqueue.client.calls import Answer, Call, CallRequest, Endpoint, given, read_shape, request
 from logqueue.client.endpoints import ACK_JOBS, EXTEND_LEASES, NACK_JOBS, REJECT_JOBS
+from logqueue.client.topic_calls import ConfigFields
 from logqueue.errors import InvalidRequest
 from logqueue.shapes import Acked, Appended, Extended, Job, Nacked, Rejected
 
@@ -55,19 +56,23 @@ class FollowUp(msgspec.Struct, frozen=True):
 
     Attributes:
         records: Any JSON values, or `NewRecord`s.
-        create: True makes an absent topic (a log); otherwise that is an error.
+        create: True makes an absent topic, a log; False never does, which is an error then. When
+            not given, it is made if there is a `config`.
+        config: For a topic that this makes.
     """
 
     topic: str
     records: Sequence[Any]
     create: bool | None = None
+    config: ConfigFields | None = None
 
 
 class _FollowUp(msgspec.Struct, omit_defaults=True):
     topic: str
     records: list[NewRecord]
     idempotency_key: str
-    create: bool
+    create: bool | None = None
+    config: ConfigFields | None = None
 
 
 def ack(
@@ -112,9 +117,14 @@ def _follow_ups(append: Iterable[FollowUp], key: str) -> list[_FollowUp]:
     """What is written to each topic, whatever the order in which it was given."""
     found: dict[str, _FollowUp] = {}
     for follow_up in append:
-        known = found.setdefault(follow_up.topic, _FollowUp(follow_up.topic, [], key, False))
+        known = found.setdefault(follow_up.topic, _FollowUp(follow_up.topic, [], key))
         known.records += map(new_record, follow_up.records)
-        known.create = known.create or bool(follow_up.create)
+        known.create = known.create or follow_up.create
+        known.config = known.config or follow_up.config
+    for write in found.values():
+        if write.config is None:
+            # A name that is mistyped must not become a log of its own.
+            write.create = bool(write.create)
     return [*found.values()]
 
 

@@ -5,6 +5,7 @@ Owns: the names that users import. Must not know: the server.
 
 from logqueue.worker.app import App
 from logqueue.worker.job import Job, Settling, current_job, should_stop
+from logqueue.worker.message import Message
 from logqueue.worker.middleware import Handle, Middleware
 from logqueue.worker.outcomes import (
     AckPolicy,
@@ -24,7 +25,7 @@ from logqueue.worker.run import (
     load_app,
     run_worker,
 )
-from logqueue.worker.task import Message, Sender, Task
+from logqueue.worker.task import Sender, Task
 from logqueue.worker.worker import Worker
 
 __all__ = [

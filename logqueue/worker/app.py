@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, ParamSpec, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
-from logqueue.client import AsyncClient, Backoff, Client, ConfigFields
+from logqueue.client import AsyncClient, Backoff, Client, ConfigFields, FollowUp
 from logqueue.client.calls import as_json
 from logqueue.client.connecting import Urls
 from logqueue.client.topic_calls import known_config
@@ -20,11 +20,12 @@ from logqueue.shapes import Appended, TopicEnsured
 from logqueue.worker.environment import Environment, Network
 from logqueue.worker.handlers import Handler, Handlers, RunIn, where
 from logqueue.worker.job import Job
+from logqueue.worker.message import Message
 from logqueue.worker.middleware import Middleware
 from logqueue.worker.outcomes import AckPolicy
 from logqueue.worker.payload import Arguments, read_call
 from logqueue.worker.retry import Retry
-from logqueue.worker.task import Message, Task
+from logqueue.worker.task import Task
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -268,6 +269,18 @@ class App:
             queue, [message.record()], config=self.config_of(queue)
         )
         return self._seqs_of(reply)[0]
+
+    def follow_ups(self, messages: Sequence[Message]) -> list[FollowUp]:
+        """What jobs come to that are written together with an ack."""
+        self._prepare(messages)
+        return [
+            FollowUp(
+                queue,
+                [message.record() for message in messages if message.queue == queue],
+                config=self.config_of(queue),
+            )
+            for queue in dict.fromkeys(message.queue for message in messages)
+        ]
 
     def _append(self, messages: Sequence[Message]) -> Appended:
         self._prepare(messages)

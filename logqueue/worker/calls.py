@@ -50,6 +50,11 @@ class WorkerCalls:
     async def settle(self, queue: str, outcome: Outcome, jobs: list[shapes.Job]) -> list[int]:
         """Settle jobs under their leases; gives the seqs that were skipped."""
         client, node = self._client, self._node
+        if outcome.then is not None:
+            append, key = outcome.then.writes, outcome.then.key
+            done = await client.ack(queue, jobs, node=node, append=append, idempotency_key=key)
+            # A repeat of one that was carried out is not skipped.
+            return done.skipped + done.unsure
         if outcome.verb == "ack":
             return (await client.ack(queue, jobs, node=node)).skipped
         if outcome.verb == "reject":

@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
 from logqueue import shapes
+from logqueue.client.settling import FollowUp
 from logqueue.errors import LogqueueError
 from logqueue.worker.calls import WorkerCalls
 from logqueue.worker.handlers import Handler, Handlers
 from logqueue.worker.job import Job, Settling, enter
 from logqueue.worker.leases import Lease, LeaseKeeper
+from logqueue.worker.message import Message
 from logqueue.worker.middleware import Middleware, nest
 from logqueue.worker.outcomes import (
     ACK,
     AckPolicy,
     BadPayload,
+    FollowUps,
     Outcome,
     Reject,
     RetryLater,
@@ -120,6 +123,7 @@ class Consuming:
         running: Running,
         counts: Counts,
         chance: Random,
+        follow_ups: Callable[[Sequence[Message]], list[FollowUp]],
     ) -> None:
         self.queue = queue
         self.slots = slots
@@ -134,6 +138,7 @@ class Consuming:
         self._running = running
         self._counts = counts
         self._chance = chance
+        self._follow_ups = follow_ups
         self._jobs: dict[Job, asyncio.Task[None]] = {}
         self._started: set[Job] = set()
         self._unsettled: set[Job] = set()
@@ -258,6 +263,8 @@ class Consuming:
     def _settle(self, job: Job, outcome: Outcome) -> asyncio.Future[bool]:
         job.is_settled = True
         self._unsettled.discard(job)
+        if outcome.verb == "ack" and job.then:
+            outcome = replace(outcome, then=FollowUps(self._follow_ups(job.then)))
         answer = self._settler.settle(job.lease, outcome)
         answer.add_done_callback(lambda done: self._answered(job, outcome, done.result()))
         return answer

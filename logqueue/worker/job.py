@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, TypeVar, cast
 
@@ -16,6 +16,7 @@ import msgspec
 
 from logqueue.json_problems import type_problem
 from logqueue.worker.leases import Lease
+from logqueue.worker.message import Message
 from logqueue.worker.outcomes import ACK, BadPayload, Outcome
 from logqueue.worker.payload import typed
 
@@ -64,12 +65,13 @@ class Job:
         last_error: Why it came back last time, where the server keeps that.
         task: Name of the task that handles it; "" under a consumer.
         state: What the app's lifespan yielded.
+        then: The jobs that follow from it, as `done` was given them.
     """
 
     __slots__ = (
         "_extend", "_settle", "attempts", "data", "deliveries", "is_done", "is_settled", "key",
         "last_error", "lease", "meta", "queue", "seq", "state", "stop_asked", "stop_seen", "tag",
-        "task", "ts",
+        "task", "then", "ts",
     )  # fmt: skip
 
     def __init__(
@@ -89,6 +91,7 @@ class Job:
         self.last_error = wire.last_error
         self.task = ""
         self.state: Mapping[str, Any] = {}
+        self.then: Sequence[Message] = ()
         self.is_settled = False
         self.is_done = False
         self.stop_asked = False
@@ -144,23 +147,41 @@ class Job:
             problem = type_problem(error, kind, "the data")
             raise BadPayload(f"the data is not a {kind.__name__}: {problem}") from error
 
-    def done(self) -> None:
+    def done(self, *, then: Iterable[Message] = ()) -> None:
         """Say that the work is complete, so that returning acks the job.
 
-        Needed only after `should_stop()` was true or the handler was cancelled: a handler that
-        returns then hands its job back. Works in threads and processes too. Sends nothing by
-        itself; an exception after it still fails the job.
+        Needed only after `should_stop()` was true or the handler was cancelled, since a handler
+        that returns then hands its job back; and where other jobs follow. Works in threads and
+        processes too. Sends nothing by itself; an exception after it still fails the job.
+
+        Args:
+            then: Jobs that follow from this one: `job.done(then=[ship.job(order)])`. They are
+                written in one transaction with the ack: all of that happens, or nothing, and a
+                worker that has lost its lease writes nothing.
+
+        Raises:
+            RuntimeError: The job is settled already, and something is to follow.
         """
+        follow = tuple(then)
+        if follow and self.is_settled:
+            raise self._unsettleable()
         self.is_done = True
+        self.then = follow
 
     # -- settling by hand ------------------------------------------------------------------------
 
-    def ack(self) -> Settling:
+    def ack(self, *, then: Iterable[Message] = ()) -> Settling:
         """The job is done.
+
+        Args:
+            then: As for `done`.
 
         Raises:
             RuntimeError: The job is settled already, or cannot be settled from here.
         """
+        follow = tuple(then)
+        if self._settle is not None and not self.is_settled and follow:
+            self.then = follow
         return self.settle(ACK)
 
     def nack(self, *, delay: float = 0.0, error: str | None = None, count: bool = True) -> Settling:

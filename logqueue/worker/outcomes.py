@@ -6,11 +6,14 @@ between them, which is pure. Must not know: how outcomes reach the server.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
 from typing import Literal, NamedTuple
 
+from logqueue.client.appending import new_key
+from logqueue.client.settling import FollowUp
 from logqueue.shapes import TopicConfig
 from logqueue.worker.retry import Retry
 
@@ -83,6 +86,19 @@ class UnknownTask(Exception):
 Verb = Literal["ack", "nack", "reject"]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class FollowUps:
+    """What follows from one job.
+
+    Attributes:
+        writes: What is written.
+        key: By which a repeat of the ack is recognized.
+    """
+
+    writes: Sequence[FollowUp]
+    key: str = field(default_factory=new_key)
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """One way to settle a job.
@@ -91,12 +107,14 @@ class Outcome:
         delay_ms: For a nack: delay before it can be claimed again.
         error: For a nack or reject: the text kept with the job.
         count: For a nack: whether this delivery counts.
+        then: For an ack: what is written in the same transaction, if anything.
     """
 
     verb: Verb
     delay_ms: int = 0
     error: str | None = None
     count: bool = True
+    then: FollowUps | None = None
 
 
 ACK = Outcome("ack")

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from logqueue.worker.job import Job, enter
 from logqueue.worker.leases import Lease
+from logqueue.worker.message import Message
 
 END_S = 2.0
 """How long a child may take to end before it is killed."""
@@ -51,14 +52,14 @@ class _Child:
 
     def call(
         self, reference: tuple[str, str], payload: bytes, started: Callable[[], object]
-    ) -> bool:
+    ) -> _Returned:
         """Run one call to its end; blocks.
 
         Args:
             started: Called when the process is up, has the module, and the handler begins.
 
         Returns:
-            Whether the handler returned because it was asked to stop, with work left.
+            What the handler has left behind.
 
         Raises:
             ChildDied: The process is gone.
@@ -80,7 +81,7 @@ class _Child:
             how = f"signal {-status}" if status is not None and status < 0 else f"status {status}"
             raise ChildDied(f"the handler's process ended with {how}") from broken
         if isinstance(error, _Returned):
-            return error.is_cut_short
+            return error
         raise error
 
     def ask_to_stop(self) -> None:
@@ -134,7 +135,9 @@ class HandlerProcesses:
         payload = pickle.dumps((_plain(job), list(args), kwargs))
         child = self._take(job)
         try:
-            job.stop_seen = child.call(reference, payload, started)
+            returned = child.call(reference, payload, started)
+            job.stop_seen = returned.is_cut_short
+            job.then = returned.then
         finally:
             self._put_back(job, child)
 
@@ -204,9 +207,15 @@ _STARTED = _Started()
 
 
 class _Returned(NamedTuple):
-    """The handler has returned."""
+    """The handler has returned.
+
+    Attributes:
+        is_cut_short: Because it was asked to stop, with work left.
+        then: The jobs that follow.
+    """
 
     is_cut_short: bool
+    then: Sequence[Message] = ()
 
 
 def _plain(job: Job) -> tuple[Any, ...]:
@@ -224,16 +233,16 @@ def _serve(pipe: Connection, stop: Event) -> None:
         except (EOFError, OSError):
             return
         try:
-            is_cut_short = _run(reference, payload, stop, lambda: pipe.send(_STARTED))
+            returned = _run(reference, payload, stop, lambda: pipe.send(_STARTED))
         except BaseException as error:
             pipe.send(_portable(error))
         else:
-            pipe.send(_Returned(is_cut_short))
+            pipe.send(returned)
 
 
 def _run(
     reference: tuple[str, str], payload: bytes, stop: Event, started: Callable[[], object]
-) -> bool:
+) -> _Returned:
     module, qualname = reference
     found = attrgetter(qualname)(importlib.import_module(module))
     function = getattr(found, "function", found)
@@ -243,7 +252,7 @@ def _run(
     enter(job)
     started()
     function(*[job if argument is _JOB else argument for argument in args], **kwargs)
-    return job.is_cut_short
+    return _Returned(job.is_cut_short, job.then)
 
 
 class _ChildJob(Job):

@@ -7,55 +7,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, cast
+from dataclasses import replace
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
-from logqueue.client.appending import NewRecord
 from logqueue.worker.handlers import Handler
+from logqueue.worker.message import Message, OnConflict
 from logqueue.worker.payload import Arguments
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
-
-OnConflict = Literal["replace", "keep", "reject"]
-
-
-@dataclass(slots=True, kw_only=True)
-class Message:
-    """A job that is about to be sent. Middleware may change it.
-
-    Attributes:
-        data: What its handler will get.
-        meta: What travels beside it.
-        delay_ms: Out of sight for so long.
-        ttl_ms: Gone after so long, done or not.
-        key: At most one waiting job of a queue has it.
-        on_conflict: What happens to a waiting job with this key; None for the server's default.
-        max_deliveries: Overrides the queue's.
-    """
-
-    queue: str
-    data: Any
-    tag: str | None = None
-    meta: dict[str, Any] = field(default_factory=dict)
-    delay_ms: int | None = None
-    ttl_ms: int | None = None
-    key: str | None = None
-    on_conflict: OnConflict | None = None
-    max_deliveries: int | None = None
-
-    def record(self) -> NewRecord:
-        """The record to write."""
-        return NewRecord(
-            self.data,
-            tag=self.tag,
-            meta=self.meta or None,
-            delay_ms=self.delay_ms,
-            ttl_ms=self.ttl_ms,
-            max_deliveries=self.max_deliveries,
-            key=self.key,
-            on_conflict=self.on_conflict,
-        )
 
 
 class Outbox(Protocol):
@@ -86,6 +46,14 @@ class Sender(Generic[P]):
         """
         data = self._arguments.encode(args, kwargs)
         return replace(self._options, data=data, meta=copy.copy(self._options.meta))
+
+    def job(self, *args: P.args, **kwargs: P.kwargs) -> Message:
+        """The job that this call makes, for `then` of `Job.done` and `Job.ack`; see `message`.
+
+        Raises:
+            TypeError: The arguments do not fit the function.
+        """
+        return self.message(*args, **kwargs)
 
     def send(self, *args: P.args, **kwargs: P.kwargs) -> int:
         """Have the task run by a worker with these arguments.
@@ -175,6 +143,14 @@ class Task(Generic[P, R]):
             TypeError: The arguments do not fit the function.
         """
         return self.with_options().message(*args, **kwargs)
+
+    def job(self, *args: P.args, **kwargs: P.kwargs) -> Message:
+        """The job that this call makes, for `then` of `Job.done` and `Job.ack`; see `message`.
+
+        Raises:
+            TypeError: The arguments do not fit the function.
+        """
+        return self.message(*args, **kwargs)
 
     def send(self, *args: P.args, **kwargs: P.kwargs) -> int:
         """Have the task run by a worker with these arguments.

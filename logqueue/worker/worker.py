@@ -211,6 +211,7 @@ class _WorkerRun:
                 running=running,
                 counts=worker.counts,
                 chance=worker._chance,
+                follow_ups=app.follow_ups,
             )
             consuming.state = state
             self._consumings.append(consuming)

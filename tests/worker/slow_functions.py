@@ -61,3 +61,14 @@ def fail_oddly(folder: str) -> None:
 def run_for(seconds: float) -> None:
     """Take some time, of which there is less than a process needs to start."""
     time.sleep(seconds)
+
+
+@app.task(queue="landed")
+def landed(n: int) -> None:
+    """What `hand_on` hands on to."""
+
+
+@app.task(queue="handed", run_in="process")
+def hand_on(n: int) -> None:
+    """A step that ends with the job of the next."""
+    current_job().done(then=[landed.job(n)])

@@ -24,8 +24,8 @@ from logqueue.errors import BatchTooLarge
 from logqueue.model import limits
 
 
-class FollowUps:
-    """What one ack writes."""
+class AckTransaction:
+    """An ack that writes: what it comes to."""
 
     def __init__(self, state: State, topic: QueueTopic, seqs: Sequence[int], now: int) -> None:
         """Nothing yet.

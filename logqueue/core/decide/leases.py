@@ -15,7 +15,7 @@ from logqueue.core.backoff import delay_ms
 from logqueue.core.decide.dead_letters import dead_letter, hold
 from logqueue.core.decide.decision import AfterApply, Decision, only
 from logqueue.core.decide.endings import archive, finish
-from logqueue.core.decide.follow_ups import FollowUps, repeated
+from logqueue.core.decide.follow_ups import AckTransaction, repeated
 from logqueue.core.queue_state import QueueState
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
@@ -107,7 +107,7 @@ def _ack_and_write(state: State, command: cmd.AckJobs, now: int) -> Decision[cmd
         left = skipped if earlier is None else []
         ready, leased = topic.ready, topic.queue.leased
         return Decision([], cmd.SettleResult(settled, left, ready, leased, earlier or ()))
-    follow_ups = FollowUps(state, topic, held, now)
+    follow_ups = AckTransaction(state, topic, held, now)
     appended = [follow_ups.write(written) for written in command.append]
     return Decision(
         follow_ups.end(command.node),

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from logqueue.worker.job import Job
-from logqueue.worker.task import Message
+from logqueue.worker.message import Message
 
 Handle = Callable[[Job], Awaitable[None]]
 """The rest of the way to the handler."""

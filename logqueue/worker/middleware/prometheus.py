@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from logqueue.extras import explained
 from logqueue.worker.job import Job
+from logqueue.worker.message import Message
 from logqueue.worker.middleware import Handle, Middleware
 from logqueue.worker.middleware.ending import ending
-from logqueue.worker.task import Message
 
 with explained("PrometheusMetrics", "metrics"):
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from logqueue.worker.job import Job
+from logqueue.worker.message import Message
 from logqueue.worker.middleware import Handle, Middleware
 from logqueue.worker.middleware.ending import ending
-from logqueue.worker.task import Message
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
