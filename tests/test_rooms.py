@@ -119,6 +119,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "vendored": (),
     "server.pages": ("vendored",),
     "server.handlers": ("version", *API, *SEGMENTS, "model.clock", "server.*"),
+    "server.sqs": (*API, "server.*"),
     "server.app": (*API, "model.clock", "server.*"),
     "server.handing_over": (),
     "server.standby": (

@@ -227,7 +227,7 @@ def config_members(
     config: TopicOptions, allows: Callable[[str], bool] = lambda name: True
 ) -> dict[str, Any]:
     """The config object as replies show it to a caller who may read some names only."""
-    members = msgspec.structs.asdict(config)
+    members = config.members
     for field in ("dead_letter", "archive"):
         if members[field] is not None and not allows(members[field]):
             members[field] = HIDDEN

@@ -31,6 +31,7 @@ from logqueue.cli import (
     routers,
     server_state,
     serving,
+    sqs,
     stats,
     topics,
     watching,
@@ -100,6 +101,7 @@ def parser() -> argparse.ArgumentParser:
         offline,
         replicas,
         pipeline,
+        sqs,
     ):
         noun.add_to(commands)
     completion.add_to(commands, parser)

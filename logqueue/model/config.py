@@ -98,7 +98,33 @@ class ClaimRateOptions(msgspec.Struct, frozen=True):
         return self.burst if self.burst is not None else max(int(self.per_s), 1)
 
 
+class SqsOptions(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a queue of SQS is set up to do, as far as nothing else of its config says it.
+
+    Attributes:
+        delay_s: How long its messages wait that name no delay of their own, in seconds.
+        wait_s: How long a receive waits that does not say so, in seconds.
+        message_bytes_max: The longest message, with its attributes.
+        redrive_permission: Which queues may have it as their dead-letter queue.
+        redrive_sources: Names of those, where it is "byQueue".
+        created_at, modified_at: ms since the epoch; 0 when not known.
+        tags: Names and values that mean nothing to the server.
+    """
+
+    delay_s: Annotated[int, msgspec.Meta(ge=0, le=900)] = 0
+    wait_s: Annotated[int, msgspec.Meta(ge=0, le=20)] = 0
+    message_bytes_max: Annotated[int, msgspec.Meta(ge=1024, le=1 << 20)] = 1 << 20
+    redrive_permission: Literal["allowAll", "denyAll", "byQueue"] = "allowAll"
+    redrive_sources: tuple[str, ...] = ()
+    created_at: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0
+    modified_at: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0
+    tags: dict[str, str] = {}
+
+
 Exhausted = Literal["dead_letter", "drop", "hold"]
+LATER_FIELDS = ("sqs",)
+"""Fields of the config that are shown, and count for its version, only where they are set: they
+came later, and nothing changes for topics that do not use them."""
 
 
 class TopicOptions(msgspec.Struct, frozen=True):
@@ -128,6 +154,7 @@ class TopicOptions(msgspec.Struct, frozen=True):
     max_in_flight: U64 = 0
     paused: bool = False
     archive: str | None = None
+    sqs: SqsOptions | None = None
 
     @property
     def is_queue(self) -> bool:
@@ -152,8 +179,17 @@ class TopicOptions(msgspec.Struct, frozen=True):
 
         `paused` does not count. It is state that operators change while others edit the config.
         """
-        counted = msgspec.structs.replace(self, paused=False)
+        counted = {**self.members, "paused": False}
         return blake2b(msgspec.json.encode(counted), digest_size=8).hexdigest()
+
+    @property
+    def members(self) -> dict[str, Any]:
+        """The fields by name, without those of `LATER_FIELDS` that are not set."""
+        members = msgspec.structs.asdict(self)
+        for field in LATER_FIELDS:
+            if members[field] is None:
+                del members[field]
+        return members
 
     def resolved(self) -> TopicOptions:
         """This config with clamps applied and the durability class spelled out.

@@ -33,6 +33,7 @@ from logqueue.server.http.routing import Route, RouteTable, routes_of
 from logqueue.server.metrics import Metrics
 from logqueue.server.pages.application import application, paths
 from logqueue.server.service import Service
+from logqueue.server.sqs.door import sqs_routes
 from logqueue.server.stats.stats import ServerStats
 
 
@@ -77,5 +78,6 @@ def page_routes(*, has_dashboard: bool) -> list[Route]:
 def http_api(service: Service, metrics: Metrics, stats: ServerStats | None = None) -> HttpApi:
     """What answers the requests of one server."""
     pages = page_routes(has_dashboard=not service.settings.no_ui)
-    table = RouteTable([*routes(service, metrics, stats), *pages])
+    foreign = sqs_routes(service) if service.settings.sqs else []
+    table = RouteTable([*routes(service, metrics, stats), *pages, *foreign])
     return HttpApi(service, table, metrics)

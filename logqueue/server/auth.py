@@ -12,6 +12,10 @@ A key list is text of comma-separated entries, blanks around them ignored:
 Whatever could widen access by accident is refused when the list is parsed: an unknown or missing
 scope between plus signs, a prefix part of separators only, one secret in two entries. Secrets are
 never kept: a key holds the SHA-256 of its secret, and messages name entries by their position.
+
+Clients of SQS never send a secret: they sign requests with one. Each key has a pair of credentials
+for that, derived from its secret, so that the key list says nothing more. The server keeps the
+derived one, from which the secret itself cannot be computed.
 """
 
 from __future__ import annotations
@@ -27,6 +31,10 @@ from logqueue.model.scopes import ALL_SCOPES, Scope
 
 KEY_ID_DIGITS: Final = 8
 KEYS_FILE_BYTES_MAX: Final = 1 << 20
+ACCESS_KEY_PREFIX: Final = "LQ"
+ACCESS_KEY_DIGITS: Final = 18
+SIGNING_SECRET_DIGITS: Final = 40
+_SIGNING: Final = b"logqueue sqs secret access key"
 _BEARER: Final = b"Bearer "
 _BLANKS: Final = " \t\r\n"
 
@@ -58,12 +66,19 @@ class Key:
         scopes: What the key may do.
         prefixes: Names the key may touch start with one of these; empty means every name.
         digest: SHA-256 of the secret.
+        signing_secret: What requests of SQS clients are signed with; see `signing_credentials`.
     """
 
     id: str
     scopes: Scope = ALL_SCOPES
     prefixes: tuple[str, ...] = ()
     digest: bytes = field(default=b"", repr=False)
+    signing_secret: str = field(default="", repr=False)
+
+    @property
+    def access_key_id(self) -> str:
+        """What names the key in signed requests."""
+        return _access_key_id(self.digest)
 
     def has(self, needed: Scope) -> bool:
         """Whether the key holds every one of these scopes."""
@@ -94,6 +109,14 @@ class KeyRing:
     def __bool__(self) -> bool:
         return bool(self.keys)
 
+    def of_access_key(self, access_key_id: str) -> Key | None:
+        """The key that signed requests name so, or None; whether it signed them is another
+        question."""
+        for key in self.keys:
+            if key.access_key_id == access_key_id:
+                return key
+        return None
+
     def authenticate(self, secret: str | None) -> Key | None:
         """The key of this secret, or None when it is unknown.
 
@@ -108,6 +131,19 @@ class KeyRing:
             if hmac.compare_digest(key.digest, digest):
                 found = key
         return found
+
+
+def signing_credentials(secret: str) -> tuple[str, str]:
+    """The pair that clients of SQS are configured with.
+
+    Args:
+        secret: That of an API key.
+
+    Returns:
+        The access key id and the secret access key, both fit for URLs and environments.
+    """
+    keyed = hmac.new(_encoded(secret), _SIGNING, hashlib.sha256)
+    return _access_key_id(_digest(secret)), keyed.hexdigest()[:SIGNING_SECRET_DIGITS]
 
 
 def parse_keys(text: str) -> KeyRing:
@@ -167,11 +203,13 @@ def _parse_entry(entry: str, position: int) -> Key:
             "write it as secret, secret:scopes or secret:scopes:prefixes"
         )
     digest = _digest(secret)
+    _, signing_secret = signing_credentials(secret)
     return Key(
         id=digest.hex()[:KEY_ID_DIGITS],
         scopes=_parse_scopes(scopes_text, position),
         prefixes=_parse_prefixes(prefixes_text, position),
         digest=digest,
+        signing_secret=signing_secret,
     )
 
 
@@ -236,5 +274,13 @@ def _decode(text: bytes) -> str:
     return text.decode("utf-8", "surrogateescape")
 
 
+def _encoded(secret: str) -> bytes:
+    return secret.encode("utf-8", "surrogateescape")
+
+
 def _digest(secret: str) -> bytes:
-    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()
+    return hashlib.sha256(_encoded(secret)).digest()
+
+
+def _access_key_id(digest: bytes) -> str:
+    return ACCESS_KEY_PREFIX + digest.hex()[:ACCESS_KEY_DIGITS].upper()

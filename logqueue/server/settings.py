@@ -84,6 +84,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("allow_insecure_no_auth", "allow listening beyond this machine without keys"),
     Option("allow_host", "host names to accept, name[:port], comma-separated", "NAMES"),
     Option("no_ui", "do not serve the dashboard at /ui/"),
+    Option("sqs", "serve clients of Amazon SQS at /sqs; see docs/sqs.md"),
     Option("max_body_bytes", "largest request body in bytes", "BYTES", 1, BODY_BYTES_MAX),
     Option("data_dir", "data directory", "DIR"),
     Option(
@@ -228,6 +229,7 @@ class Settings:
     allow_insecure_no_auth: bool = False
     allow_host: tuple[str, ...] = ()
     no_ui: bool = False
+    sqs: bool = False
     max_body_bytes: int = 67_108_864
     data_dir: str = "logqueue-data"
     segment_max_bytes: int = 67_108_864

@@ -33,6 +33,19 @@ class ClaimRate(msgspec.Struct, frozen=True, kw_only=True):
     burst: int | None = None
 
 
+class SqsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a queue of SQS is set up to do beside the rest of its config; see docs/sqs.md."""
+
+    delay_s: int = 0
+    wait_s: int = 0
+    message_bytes_max: int = 1 << 20
+    redrive_permission: Literal["allowAll", "denyAll", "byQueue"] = "allowAll"
+    redrive_sources: tuple[str, ...] = ()
+    created_at: int = 0
+    modified_at: int = 0
+    tags: dict[str, str] = {}
+
+
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What a topic is set up to do; 0 and null mean "no such bound"."""
 
@@ -60,6 +73,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_in_flight: int = 0
     paused: bool = False
     archive: str | None = None
+    sqs: SqsSettings | None = None
 
 
 class QueueCounters(msgspec.Struct, frozen=True, kw_only=True):

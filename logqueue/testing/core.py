@@ -334,7 +334,7 @@ class MemoryCore:
     def _open(self) -> None:
         runtime = self._runtime = Runtime(
             # The free space of some real disk is a metric, so the directory is one that is there.
-            Settings(data_dir=".", allow_host=(HOST,), segment_max_bytes=SEGMENT_BYTES),
+            Settings(data_dir=".", allow_host=(HOST,), segment_max_bytes=SEGMENT_BYTES, sqs=True),
             fs=self._fs,
             clock=self._clock,
             is_stepped=True,

@@ -33,6 +33,7 @@ def test_the_defaults() -> None:
         "allow_insecure_no_auth": False,
         "allow_host": (),
         "no_ui": False,
+        "sqs": False,
         "max_body_bytes": 67_108_864,
         "data_dir": "logqueue-data",
         "segment_max_bytes": 67_108_864,

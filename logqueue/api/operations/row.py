@@ -65,6 +65,8 @@ class Body(Enum):
     """400 when empty, whatever the content type; otherwise as REQUIRED."""
     MERGE_PATCH = auto()
     """As REQUIRED, and the content type may also be that of a merge patch."""
+    UNCHECKED = auto()
+    """Read as it is: the handler checks its content type, and everything else."""
 
 
 class Kind(Enum):

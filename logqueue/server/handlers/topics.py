@@ -332,7 +332,7 @@ def _ensured(request: HttpRequest, result: cmd.EnsureResult, spent: Spent) -> Re
         "topic": request.name,
         "created": result.created,
         "differs": {
-            field: {"have": config[field], "want": want}
+            field: {"have": config.get(field), "want": want}
             for field, (_, want) in result.differs.items()
         },
         "config": config,

@@ -39,12 +39,13 @@ from logqueue.server.http.head_memo import HeadMemo
 from logqueue.server.http.requests import (
     Answer,
     Begin,
+    ForeignRefusal,
     HttpRequest,
     Later,
     PendingReply,
     Reply,
 )
-from logqueue.server.http.routing import BODY_BYTES_MAX, Match, Route, RouteTable
+from logqueue.server.http.routing import Match, Route, RouteTable
 from logqueue.server.http.websocket import WebSocket, accept
 from logqueue.server.metrics import Metrics
 from logqueue.server.recent import SLOW_FROM_S
@@ -52,6 +53,7 @@ from logqueue.server.service import Service
 from logqueue.server.settings import is_loopback
 
 STEP_S = 0.003
+_UNCHECKED = (Body.IGNORED, Body.UNCHECKED)
 
 T = TypeVar("T")
 
@@ -107,7 +109,7 @@ class HttpApi:
         Raises:
             LogqueueError: Refused.
         """
-        if route.body is not Body.IGNORED and not request.is_json:
+        if route.body not in _UNCHECKED and not request.is_json:
             _require_json(request, route)
         if not route.is_read and self.service.lifecycle.following is not None:
             self.service.require_writer()
@@ -185,12 +187,15 @@ class HttpApi:
             # A held refusal and the frames it was raised in know each other, and all that the
             # request sent; full garbage collections are rare here.
             error.__traceback__ = None
+        elif not isinstance(error, ForeignRefusal):
+            logger.error("%s %s failed", request.method, request.route, exc_info=error)
+            error = Internal("the server failed on this request; its log has the details")
+        if request.refuse is not None:
+            return request.refuse(request, error)
+        assert isinstance(error, LogqueueError), "other refusals come from routes that show them"
         if isinstance(error, MethodNotAllowed):
             return error_reply(error, self._allow(request))
-        if isinstance(error, LogqueueError):
-            return error_reply(error.hiding(request.allows))
-        logger.error("%s %s failed", request.method, request.route, exc_info=error)
-        return error_reply(Internal("the server failed on this request; its log has the details"))
+        return error_reply(error.hiding(request.allows))
 
     def finish(self, request: HttpRequest, pending: PendingReply) -> Reply:
         """The reply that may leave now."""
@@ -253,7 +258,7 @@ class HttpApi:
     def body_bytes_max(self, route: Route) -> int:
         """The longest body that a route takes, in bytes."""
         most = self.service.settings.max_body_bytes
-        return most if route.in_steps is not None else min(most, BODY_BYTES_MAX)
+        return most if route.in_steps is not None else min(most, route.body_bytes_max)
 
     def upgrade(
         self, request: HttpRequest, route: Route
@@ -289,6 +294,7 @@ class HttpApi:
         request.item = match.item
         if match.route is not None:
             request.route = match.route.pattern
+            request.refuse = match.route.refuse
         return match, None
 
     def _allow(self, request: HttpRequest) -> tuple[bytes, bytes]:

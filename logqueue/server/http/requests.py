@@ -51,6 +51,11 @@ class ClientGone(Exception):
     """The client hung up before its request was complete; there is no one to answer."""
 
 
+class ForeignRefusal(Exception):
+    """A refusal in the terms of another protocol than the API's: only the `refuse` of the route
+    that raises it knows how to show it."""
+
+
 class RequestPeer(Protocol):
     """Who sent a request, as far as its handler is concerned."""
 
@@ -93,6 +98,7 @@ class HttpRequest(msgspec.Struct, eq=False):
             many parts, so the time it takes is not the server's. Where that is known before it is
             answered, a client that closes its side is taken to have hung up. Set by
             `api.long_poll` and `api.begin_sending`.
+        refuse: See `Route.refuse`.
     """
 
     method: str
@@ -111,6 +117,7 @@ class HttpRequest(msgspec.Struct, eq=False):
     document: Any = None
     ignored: Sequence[str] = ()
     began: float = msgspec.field(default_factory=time.perf_counter)
+    refuse: Refuse | None = None
     _query: dict[str, str] | None = None
 
     # Requests hold secrets: they must not get into the log with a traceback.
@@ -249,6 +256,10 @@ class Reply(msgspec.Struct, eq=False):
     def name_ignored(self, names: Sequence[str]) -> None:
         """Add the header that names members of the request which the server ignored."""
         self.extra_headers = (*self.extra_headers, (IGNORED_HEADER, header_text(names)))
+
+
+Refuse = Callable[[HttpRequest, Exception], Reply]
+"""Makes the reply to a refused request, of a `LogqueueError` or a `ForeignRefusal`."""
 
 
 class Download(NamedTuple):

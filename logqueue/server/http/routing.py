@@ -14,7 +14,7 @@ from urllib.parse import unquote_to_bytes
 from logqueue.api.operations.row import Body, KeyPolicy, Kind, Operation, StepsReader
 from logqueue.errors import InvalidRequest
 from logqueue.model.scopes import NO_SCOPE, Scope
-from logqueue.server.http.requests import Handler, SocketHandler, StreamHandler
+from logqueue.server.http.requests import Handler, Refuse, SocketHandler, StreamHandler
 
 _FALLBACK_SCOPES = {"topics": Scope.WRITE, "routers": Scope.ADMIN, "producers": NO_SCOPE}
 """Collections whose paths go on with a name that the key's prefixes must cover, and what a key
@@ -46,6 +46,8 @@ class Route(NamedTuple):
         pipelined: See `Operation.pipelined`.
         is_read: See `Operation.is_read`.
         late_key: The handler itself decides which key is good enough; none may be.
+        body_bytes_max: The longest body, in bytes, unless it is read in steps.
+        refuse: Makes the reply to a request that is refused; None for that of the API.
     """
 
     method: str
@@ -61,6 +63,8 @@ class Route(NamedTuple):
     bulk: bool = False
     pipelined: bool = False
     is_read: bool = True
+    body_bytes_max: int = BODY_BYTES_MAX
+    refuse: Refuse | None = None
 
     def takes(self, declared: bytes | None) -> bool:
         """Whether a body of this content type is one for the route."""

@@ -1,0 +1,194 @@
+"""ReceiveMessage: jobs become messages.
+
+Owns: what a job looks like to clients of SQS, whatever client wrote it. Must not know: how claims
+are decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import md5
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from logqueue.api.replies import raw
+from logqueue.core import commands as cmd
+from logqueue.core.letters import LetterMeta, letter_meta
+from logqueue.core.queue_topic import QueueTopic
+from logqueue.core.topic import Topic
+from logqueue.model.config import SqsOptions
+from logqueue.model.scopes import Scope
+from logqueue.server.engine.pending import Spent
+from logqueue.server.http.api import long_poll
+from logqueue.server.http.requests import Answer, PendingReply, Reply
+from logqueue.server.sqs import message_attributes as attributes
+from logqueue.server.sqs.addresses import ACCOUNT, queue_of_url
+from logqueue.server.sqs.bodies import ReceiveBody, number
+from logqueue.server.sqs.calls import SqsCall, action, reply
+from logqueue.server.sqs.handles import Receipt, message_id, write_handle
+from logqueue.server.sqs.queue_attributes import VISIBILITY_S_MAX
+from logqueue.server.sqs.sending import Stored, StoredMeta
+
+NODE: Final = "sqs"
+"""The node that all clients of SQS are: a receipt handle may go from one to another."""
+MESSAGES_MAX: Final = 10
+WAIT_S_MAX: Final = 20
+_SYSTEM: Final = (
+    "ApproximateFirstReceiveTimestamp",
+    "ApproximateReceiveCount",
+    "AWSTraceHeader",
+    "DeadLetterQueueSourceArn",
+    "MessageGroupId",
+    "SenderId",
+    "SentTimestamp",
+)
+
+_strings = msgspec.json.Decoder(str)
+_metas = msgspec.json.Decoder(StoredMeta)
+_NOTHING: Final = Stored()
+
+
+class _Wanted(NamedTuple):
+    """What a receive shows."""
+
+    call: SqsCall
+    topic: QueueTopic
+    system: frozenset[str]
+    attributes: Sequence[str]
+
+
+@action("ReceiveMessage", ReceiveBody, Scope.READ | Scope.WRITE)
+def receive(call: SqsCall, body: ReceiveBody) -> Answer:
+    """Lease jobs; wait for some if there are none."""
+    topic = call.queue(queue_of_url(body.queue_url))
+    options = topic.config.sqs or SqsOptions()
+    most = number("MaxNumberOfMessages", body.max_number_of_messages, 1, MESSAGES_MAX)
+    visibility_s = number("VisibilityTimeout", body.visibility_timeout, 0, VISIBILITY_S_MAX)
+    wait_s = number("WaitTimeSeconds", body.wait_time_seconds, 0, WAIT_S_MAX)
+    if wait_s is None:
+        wait_s = options.wait_s
+    named = {*(body.attribute_names or ()), *(body.message_system_attribute_names or ())}
+    system = frozenset(_SYSTEM if "All" in named else named)
+    wanted = _Wanted(call, topic, system, body.message_attribute_names or ())
+    lease_ms = visibility_s * 1000 if visibility_s else None
+    claimer = cmd.Claimer(NODE, most or 1, lease_ms)
+    command = cmd.ClaimJobs(topic.name, (claimer,), wait_ms=wait_s * 1000)
+    if visibility_s == 0:
+        return long_poll(call.service, call.request, _glance(wanted, command))
+    return call.dispatcher.submit(command, _received, wanted)
+
+
+async def _glance(wanted: _Wanted, command: cmd.ClaimJobs) -> Reply:
+    """A receive that hides nothing: what it shows can be received again at once."""
+    call = wanted.call
+    taken: list[cmd.ClaimedJobs] = []
+
+    def shown(_: _Wanted, result: cmd.ClaimResult, spent: Spent) -> Reply:
+        taken.append(result.jobs[0])
+        return _received(wanted, result, spent)
+
+    pending: PendingReply = call.dispatcher.submit(command, shown, wanted)
+    await pending.ready()
+    found = pending.answer()
+    for jobs in taken:
+        if jobs.seqs:
+            back = cmd.NackJobs(command.topic, NODE, jobs.seqs, jobs.leases, delay_ms=0)
+            given: PendingReply = call.dispatcher.submit(back, _given_back, None)
+            await given.ready()
+            given.answer()
+    return found
+
+
+def _given_back(context: None, result: cmd.SettleResult, spent: Spent) -> Reply:
+    return reply({})
+
+
+def _received(wanted: _Wanted, result: cmd.ClaimResult, spent: Spent) -> Reply:
+    jobs = result.jobs[0]
+    if not jobs.seqs:
+        return reply({})
+    log = wanted.call.log
+    return reply({"Messages": [_message(wanted, log, job) for job in jobs]})
+
+
+def _message(wanted: _Wanted, log: str, job: cmd.ClaimedJob) -> dict[str, Any]:
+    call, topic = wanted.call, wanted.topic
+    letter = letter_meta(job.meta)
+    body, text = _body(job.data)
+    stored = _stored(job.meta)
+    message: dict[str, Any] = {
+        "MessageId": _id(call, topic, letter, job.seq),
+        "ReceiptHandle": write_handle(log, Receipt(topic.number, job.seq, job.lease)),
+        "MD5OfBody": md5(text, usedforsecurity=False).hexdigest(),
+        "Body": raw(body),
+    }
+    if wanted.system:
+        found = _system(wanted, job, letter, stored)
+        if found:
+            message["Attributes"] = found
+    if wanted.attributes and stored.attributes:
+        shown = attributes.shown(stored.attributes, wanted.attributes)
+        if shown:
+            message["MessageAttributes"] = shown
+            message["MD5OfMessageAttributes"] = attributes.digest(shown)
+    return message
+
+
+def _body(data: bytes) -> tuple[bytes, bytes]:
+    """The body of a message as a JSON string fragment, and its bytes. Data that is a string is the
+    text itself; of anything else, the JSON is."""
+    if data.startswith(b'"'):
+        try:
+            return data, _strings.decode(data).encode()
+        except (msgspec.DecodeError, UnicodeError):
+            # A lone surrogate, which no UTF-8 has.
+            pass
+    return msgspec.json.encode(data.decode()), data
+
+
+def _stored(meta: bytes) -> Stored:
+    if b'"$sqs"' not in meta:
+        return _NOTHING
+    try:
+        return _metas.decode(meta).sqs or _NOTHING
+    except msgspec.ValidationError:
+        # Of another producer, which may write any meta.
+        return _NOTHING
+
+
+def _id(call: SqsCall, topic: QueueTopic, letter: LetterMeta, seq: int) -> str:
+    """A dead letter keeps the id that the message had."""
+    journal = call.dispatcher.engine.journal
+    if letter.origin is None:
+        return message_id(journal.log_id_of(topic), seq)
+    origin: Topic | None = call.dispatcher.engine.state.topics.get(letter.origin)
+    of = journal.log_id_of(origin) if origin is not None else letter.origin
+    return message_id(of, _whole(letter.src_seq))
+
+
+def _whole(text: str | None) -> int:
+    """What a stamp says that anyone may have written; 0 for anything else than a number."""
+    return int(text[:20]) if text and text.isascii() and text.isdigit() else 0
+
+
+def _system(
+    wanted: _Wanted, job: cmd.ClaimedJob, letter: LetterMeta, stored: Stored
+) -> dict[str, str]:
+    names = wanted.system
+    found: dict[str, str | None] = {
+        "SenderId": ACCOUNT,
+        "SentTimestamp": str(job.updated_at or job.ts),
+        "ApproximateReceiveCount": str(job.deliveries + _whole(letter.deliveries)),
+        "AWSTraceHeader": stored.trace.string_value if stored.trace is not None else None,
+        "MessageGroupId": stored.group or None,
+    }
+    if letter.origin is not None:
+        found["DeadLetterQueueSourceArn"] = wanted.call.addresses.arn(letter.origin)
+    if "ApproximateFirstReceiveTimestamp" in names:
+        now = wanted.call.dispatcher.engine.clock.now_ms()
+        first = wanted.call.observations.first_receives.of(
+            wanted.topic.number, job.seq, job.deliveries, now
+        )
+        found["ApproximateFirstReceiveTimestamp"] = str(first)
+    return {name: value for name, value in found.items() if value is not None and name in names}
