@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 from playwright.sync_api import Page
 
+from tests.effort import IS_THOROUGH
+
 VENDOR = Path(__file__).with_name("vendor")
 COUNTED = ("serious", "critical")
 
@@ -62,6 +64,32 @@ def findings(page: Page, *rules: str) -> list[dict[str, Any]]:
         page.evaluate(text())
     found: list[dict[str, Any]] = page.evaluate(_RUN, list(rules))
     return [one for one in found if one["impact"] in COUNTED]
+
+
+def thin(page: Page, *alike: str, every: int = 8) -> None:
+    """Remove most of what is made alike: a browser takes a second for each thousand elements.
+
+    Args:
+        page: As it is now.
+        alike: Selectors of elements that one piece of code writes. Of what one of them finds below
+            one parent, the first, the last and each `every`-th stay; in `make test-all`, all.
+    """
+    if IS_THOROUGH:
+        return
+    page.evaluate(
+        """([selectors, every]) => {
+          for (const selector of selectors) {
+            const places = new Map();
+            for (const one of document.querySelectorAll(selector)) {
+              if (!places.has(one.parentNode)) places.set(one.parentNode, []);
+              places.get(one.parentNode).push(one);
+            }
+            for (const place of places.values())
+              place.slice(0, -1).filter((_, at) => at % every).forEach((one) => one.remove());
+          }
+        }""",
+        [list(alike), every],
+    )
 
 
 def check(page: Page, *, colours_only: bool = False) -> None:

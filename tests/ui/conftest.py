@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, exp
 from tests.http.api import Api
 from tests.http.process import ServerProcess
 from tests.ui.problems import Problems
+from tests.ui.shared import FLAGS, SharedContext
 from tools import chromium
 
 TIMEOUT_MS = 20_000
@@ -25,7 +26,8 @@ KEY_NAME = "logqueue.key"
 
 
 class OpenPage(Protocol):
-    """Opens a page in a browser context of its own: another person, with another key."""
+    """Opens a page: another person, with another key. With `own`, in a browser context that is
+    new even if the test has no other."""
 
     def __call__(
         self,
@@ -34,7 +36,7 @@ class OpenPage(Protocol):
         key: str | None = None,
         phone: bool = False,
         dark: bool = False,
-        **options: Any,
+        own: bool = False,
     ) -> Page: ...
 
 
@@ -46,7 +48,7 @@ def browser() -> Iterator[Browser]:
             pytest.fail(f"{chromium.REQUIRE}=1, but there is {chromium.MISSING}")
         pytest.skip(chromium.MISSING)
     with sync_playwright() as playwright:
-        opened = chromium.launched(playwright)
+        opened = chromium.launched(playwright, *FLAGS)
         expect.set_options(timeout=TIMEOUT_MS)
         yield opened
         opened.close()
@@ -93,10 +95,48 @@ def problems() -> Iterator[Problems]:
     found.check()
 
 
+def context_options(base_url: str, *, phone: bool = False, dark: bool = False) -> dict[str, Any]:
+    """What a browser context is made with."""
+    return {
+        "base_url": base_url,
+        "viewport": PHONE if phone else DESKTOP,
+        "color_scheme": "dark" if dark else "light",
+        "reduced_motion": "reduce",
+        "is_mobile": phone,
+    }
+
+
+@pytest.fixture(scope="package")
+def shared_context(browser: Browser) -> Iterator[SharedContext]:
+    """The context of whoever needs none of their own."""
+
+    def make(base_url: str) -> BrowserContext:
+        context = browser.new_context(**context_options(base_url))
+        context.set_default_timeout(TIMEOUT_MS)
+        return context
+
+    shared = SharedContext(make)
+    yield shared
+    shared.close()
+
+
 @pytest.fixture
-def open_page(browser: Browser, server: ServerProcess, problems: Problems) -> Iterator[OpenPage]:
-    """Opens pages; all closed with the test."""
+def open_page(
+    browser: Browser, shared_context: SharedContext, server: ServerProcess, problems: Problems
+) -> Iterator[OpenPage]:
+    """Opens pages; all closed with the test. Each has a browser context of its own, but for the
+    first plain one."""
     opened: list[BrowserContext] = []
+    shared: list[BrowserContext] = []
+
+    def context_of(phone: bool, dark: bool, own: bool) -> BrowserContext:
+        if not (phone or dark or own or shared):
+            shared.append(shared_context.taken(server.base_url))
+            return shared[0]
+        options = context_options(server.base_url, phone=phone, dark=dark)
+        opened.append(browser.new_context(**options))
+        opened[-1].set_default_timeout(TIMEOUT_MS)
+        return opened[-1]
 
     def open_one(
         path: str | None = None,
@@ -104,25 +144,14 @@ def open_page(browser: Browser, server: ServerProcess, problems: Problems) -> It
         key: str | None = None,
         phone: bool = False,
         dark: bool = False,
-        **options: Any,
+        own: bool = False,
     ) -> Page:
-        context = browser.new_context(
-            **{
-                "base_url": server.base_url,
-                "viewport": PHONE if phone else DESKTOP,
-                "color_scheme": "dark" if dark else "light",
-                "reduced_motion": "reduce",
-                "is_mobile": phone,
-                **options,
-            }
-        )
-        opened.append(context)
-        context.set_default_timeout(TIMEOUT_MS)
+        context = context_of(phone, dark, own)
         problems.watch(context)
+        page = context.new_page()
         if key is not None:
             kept = f"sessionStorage.setItem({json.dumps(KEY_NAME)}, {json.dumps(json.dumps(key))})"
-            context.add_init_script(f"if (location.protocol === 'http:') {kept}")
-        page = context.new_page()
+            page.add_init_script(f"if (location.protocol === 'http:') {kept}")
         if path is not None:
             page.goto(path)
         return page
@@ -130,6 +159,9 @@ def open_page(browser: Browser, server: ServerProcess, problems: Problems) -> It
     yield open_one
     for context in opened:
         context.close()
+    for context in shared:
+        shared_context.given_back()
+        problems.unwatch(context)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from playwright.sync_api import BrowserContext, ConsoleMessage, Request, Response
+from playwright.sync_api import BrowserContext, ConsoleMessage, Request, Response, WebError
 
 ABORTED = "net::ERR_ABORTED"
 """Of a stream that was open when its page was left, or a request that the page itself gave up."""
@@ -27,9 +27,16 @@ class Problems:
     def watch(self, context: BrowserContext) -> None:
         """Collect from all pages of a browser context."""
         context.on("console", self._console)
-        context.on("weberror", lambda error: self._add(f"uncaught: {error.error}"))
+        context.on("weberror", self._uncaught)
         context.on("requestfailed", self._failed)
         context.on("response", self._replied)
+
+    def unwatch(self, context: BrowserContext) -> None:
+        """Collect no more of it: what comes now is of the next test."""
+        context.remove_listener("console", self._console)
+        context.remove_listener("weberror", self._uncaught)
+        context.remove_listener("requestfailed", self._failed)
+        context.remove_listener("response", self._replied)
 
     def check(self) -> None:
         """Fail with everything that was found and not expected."""
@@ -41,6 +48,9 @@ class Problems:
 
     def _add(self, text: str) -> None:
         self.found.append(text)
+
+    def _uncaught(self, error: WebError) -> None:
+        self._add(f"uncaught: {error.error}")
 
     def _console(self, message: ConsoleMessage) -> None:
         if message.type == "error" or "Content Security Policy" in message.text:

@@ -8,7 +8,7 @@ from playwright.sync_api import Page, expect
 from tests import house
 from tests.http.api import Api
 from tests.ui import axe, pages
-from tests.ui.conftest import PHONE
+from tests.ui.conftest import PHONE, OpenPage
 
 LOADED_BYTES_MAX = 150_000
 """On a first visit, compressed, whatever page it is."""
@@ -48,8 +48,8 @@ def topics(seed: Api) -> None:
 
 
 @pytest.mark.parametrize("path", pages.PATHS.values(), ids=pages.PATHS.keys())
-def test_it_is_accessible_in_both_themes_and_on_a_phone(page: Page, path: str) -> None:
-    page.goto(path)
+def test_it_is_accessible_in_both_themes_and_on_a_phone(open_page: OpenPage, path: str) -> None:
+    page = open_page(path, own=True)
     pages.wait_live(page)
     assert 10_000 < pages.loaded_bytes(page) <= LOADED_BYTES_MAX
     assert page.locator("main h1").count() == 1

@@ -152,9 +152,10 @@ def test_many_topics(page: Page, open_page: OpenPage, seed: Api) -> None:
     check_width(phone)
 
 
-def test_a_tab_in_the_background_holds_no_connection(page: Page, seed: Api) -> None:
+def test_a_tab_in_the_background_holds_no_connection(open_page: OpenPage, seed: Api) -> None:
     """Browsers open six to one server: a few tabs would stop all others."""
     ok(seed.put("alpha", type="queue"), 201)
+    page = open_page(own=True)  # its clock is that of all pages of its context
     page.clock.install()
     page.goto("/ui/")
     expect(row(page, "alpha")).to_be_visible()

@@ -94,6 +94,7 @@ def test_times_are_shown_in_the_zone_that_is_chosen(show: Page) -> None:
 
 def test_it_is_accessible(show: Page) -> None:
     expect(show.locator('figure[data-chart="flow"] canvas')).to_be_visible()
+    axe.thin(show, "tbody tr")
     axe.check(show)
     show.emulate_media(color_scheme="dark")
     show.set_viewport_size(PHONE)
