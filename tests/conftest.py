@@ -5,12 +5,15 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from logqueue.testing import process
 from tests.effort import IS_THOROUGH
+from tests.http.forked import AsSubprocess
 
 LONG = (
     "spark/",
@@ -71,6 +74,14 @@ def _use_class_archive_if_any() -> None:
         has_archive = False
     if not has_archive:
         os.environ[class_archive.SWITCH] = "off"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def servers_are_forked() -> Iterator[None]:
+    """Those of `logqueue.testing` too: importing one takes ten times as long as starting it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process, "subprocess", AsSubprocess)
+        yield
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["tests.http.forked", "tests.http.preloaded"])
@@ -50,6 +51,10 @@ class Forked:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
+    def terminate(self) -> None:
+        """SIGTERM."""
+        self._process.terminate()
+
     def kill(self) -> None:
         """SIGKILL."""
         self._process.kill()
@@ -79,6 +84,27 @@ def started(
     with open(output, "ab") as file:
         command = [sys.executable, "-m", "logqueue", *arguments]
         return subprocess.Popen(command, env=dict(env), stdout=file, stderr=file)
+
+
+class AsSubprocess:
+    """What `logqueue.testing.ServerProcess` takes for the module `subprocess`, in our tests."""
+
+    DEVNULL, STDOUT = subprocess.DEVNULL, subprocess.STDOUT
+    TimeoutExpired = subprocess.TimeoutExpired
+
+    @staticmethod
+    def Popen(
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        stdin: int,
+        stdout: IO[bytes],
+        stderr: int,
+    ) -> Forked | subprocess.Popen[bytes]:
+        """Start `python -m logqueue` with no input and all of its output in one file."""
+        assert [*command[:3]] == [sys.executable, "-m", "logqueue"], command
+        assert (stdin, stderr) == (subprocess.DEVNULL, subprocess.STDOUT)
+        return started(command[3:], env, stdout.name)
 
 
 def _run(arguments: list[str], env: dict[str, str], output: str) -> None:
