@@ -72,6 +72,11 @@ class Counts:
     lost: int = 0
     failed: set[tuple[str, int]] | None = field(default=None, repr=False)
 
+    @property
+    def total(self) -> int:
+        """Jobs that came to an end here."""
+        return self.acked + self.nacked + self.rejected + self.handed_back + self.lost
+
     def __str__(self) -> str:
         names = ("acked", "nacked", "rejected", "handed_back", "lost")
         return ", ".join(f"{getattr(self, name)} {name.replace('_', ' ')}" for name in names)

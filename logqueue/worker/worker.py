@@ -242,25 +242,32 @@ class _WorkerRun:
         await self._ensure_queues()
         worker = self._worker
         logger.info("worker %s consumes %s", worker.node, ", ".join(worker.queues))
-        feeding = [
-            asyncio.ensure_future(source.run_once() if worker._once else source.run())
-            for source in self._sources
-        ]
         stopping = asyncio.ensure_future(worker._stopping.wait())
+        feeding: list[asyncio.Task[None]] = []
         try:
-            await self._until_over(feeding, stopping)
+            is_dry = False
+            while not is_dry:
+                settled = worker.counts.total
+                feeding = [
+                    asyncio.ensure_future(source.run_once() if worker._once else source.run())
+                    for source in self._sources
+                ]
+                is_over = await self._until_over(feeding, stopping)
+                # Jobs of one queue may have written jobs to another that was empty by then.
+                is_dry = is_over or not worker._once or worker.counts.total == settled
             await self._wind_down()
         except asyncio.CancelledError:
             await self._cut_short()
             raise
         finally:
-            for task in (*feeding, stopping):
+            tasks: list[asyncio.Future[Any]] = [*feeding, stopping]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*feeding, stopping, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             self._settler.abandon()
-        for task in feeding:
-            if not task.cancelled():
-                task.result()
+        for fed in feeding:
+            if not fed.cancelled():
+                fed.result()
 
     async def _ensure_queues(self) -> None:
         app = self._worker._app
@@ -285,14 +292,19 @@ class _WorkerRun:
     @staticmethod
     async def _until_over(
         feeding: Sequence[asyncio.Future[None]], stopping: asyncio.Future[Any]
-    ) -> None:
-        """Wait for a stop request, for the first source that fails, or the last that ends."""
+    ) -> bool:
+        """Wait for a stop request, for the first source that fails, or the last that ends.
+
+        Returns:
+            Whether it was a stop or a failure.
+        """
         pending = set(feeding)
         while pending and not stopping.done():
             done, _ = await asyncio.wait({*pending, stopping}, return_when=asyncio.FIRST_COMPLETED)
             pending -= done
             if any(task in done and task.exception() is not None for task in feeding):
-                return
+                return True
+        return stopping.done()
 
     async def _wind_down(self) -> None:
         """Settles leave first, then what never began; then what runs has its grace."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 import importlib.util
 import json
 import socket
+import sqlite3
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -13,11 +16,14 @@ import httpx
 import pytest
 
 from logqueue.client import Client
+from logqueue.testing.process import ServerProcess
 from tests import readme
+from tests.effort import scaled
 from tests.examples.conftest import END_S, Example
 from tests.house import ROOT, page
 
-FOLDERS = ("web-app", "thumbnails", "outbox", "shell", "fan-out")
+FOLDERS = ("web-app", "thumbnails", "outbox", "orders", "shell", "fan-out")
+STEPS = ("charge", "ship", "notify")
 
 
 def of(name: str) -> pytest.MarkDecorator:
@@ -107,6 +113,47 @@ def test_the_outbox_sends_each_order_once_whatever_happens(
     database.close()
     jobs = [record.data["item"] for record in client.diff("orders").records]
     assert jobs == ["book", "lamp", "desk", "chair"]
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for something that other processes do."""
+    ends = time.monotonic() + END_S
+    while not holds():
+        assert time.monotonic() < ends
+        time.sleep(0.02)
+
+
+def has_done(book: Path, steps: int) -> bool:
+    """Whether so many steps of orders are in the book."""
+    with sqlite3.connect(book, timeout=END_S) as database:
+        try:
+            (found,) = database.execute("SELECT count(*) FROM done").fetchone()
+        except sqlite3.OperationalError:
+            return False
+    return int(found) >= steps
+
+
+@of("orders")
+def test_each_step_of_each_order_is_done_once_whoever_dies(
+    example: Example, server: ServerProcess, client: Client
+) -> None:
+    orders = scaled(60, 2000)
+    program = ("python", "orders.py")
+    assert example.run(*program, "place", str(orders)) == f"placed {orders} orders\n"
+    for steps in (orders // 3, orders, 3 * orders):
+        worker = example.start("logqueue", "worker", "orders:app", "--lease", "1s")
+        until(partial(has_done, example.folder / "orders.db", steps))
+        worker.kill()
+        server.kill()
+        server.start()
+    # The last jobs may have been done, and not acked.
+    until(lambda: not any(worker.in_flight for worker in client.workers("orders.notify")))
+    example.run("logqueue", "worker", "orders:app", "--once")
+    printed = example.run(*program, "check", str(orders))
+    assert printed.split() == [w for s in STEPS for w in (s, str(orders), "of", str(orders))]
+    topics = [client.topic(f"orders.{step}") for step in STEPS]
+    assert [topic.count for topic in topics] == [0, 0, 0]
+    assert [topic.head_seq for topic in topics] == [orders] * 3, "one job for each step"
 
 
 def test_the_shell_page_shows_what_the_script_runs() -> None:

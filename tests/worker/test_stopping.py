@@ -369,6 +369,27 @@ def test_once_ends_when_nothing_is_left(server: MemoryServer, app: App) -> None:
     assert server.client.topic("q").count == 0
 
 
+def test_once_works_off_what_its_own_jobs_write_to_other_queues(
+    server: MemoryServer, app: App
+) -> None:
+    done: list[str] = []
+
+    @app.task(queue="first")
+    async def first() -> None:
+        await asyncio.sleep(10.0)
+        done.append("first")
+        current_job().done(then=[second.job()])
+
+    @app.task(queue="second")
+    async def second() -> None:
+        done.append("second")
+
+    first.send()
+    worker = server.start(app, once=True)
+    server.run_until(lambda: worker.is_over)
+    assert done == ["first", "second"]
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_jobs_cancelled_with_their_loop_are_handed_back(
     server: MemoryServer, app: App, policy: AckPolicy
