@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from logqueue.errors import ReplicaUnavailable as ReplicaUnavailable
     from logqueue.errors import RouterCycle as RouterCycle
     from logqueue.errors import RouterNotFound as RouterNotFound
+    from logqueue.errors import ScheduleNotFound as ScheduleNotFound
     from logqueue.errors import SegmentNotFound as SegmentNotFound
     from logqueue.errors import ShuttingDown as ShuttingDown
     from logqueue.errors import StorageFull as StorageFull
@@ -116,6 +117,7 @@ _HOMES = {
         "ReplicaUnavailable",
         "RouterCycle",
         "RouterNotFound",
+        "ScheduleNotFound",
         "SegmentNotFound",
         "ShuttingDown",
         "StorageFull",

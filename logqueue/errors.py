@@ -13,6 +13,7 @@ the same classes, and retry policies read the flags. Must not know: HTTP framing
     ├── NotFound                404 not_found
     │   ├── TopicNotFound       404 topic_not_found
     │   ├── RouterNotFound      404 router_not_found
+    │   ├── ScheduleNotFound    404 schedule_not_found
     │   └── SegmentNotFound     404 segment_not_found
     ├── MethodNotAllowed        405 method_not_allowed
     ├── NotAcceptable           406 not_acceptable
@@ -183,6 +184,21 @@ class RouterNotFound(NotFound):
         return cls(
             f"router {quoted(router)} does not exist; create it with PUT /v0/routers/<router>",
             {"router": router},
+        )
+
+
+class ScheduleNotFound(NotFound):
+    """The schedule does not exist."""
+
+    code = "schedule_not_found"
+
+    @classmethod
+    def named(cls, schedule: str) -> ScheduleNotFound:
+        """The usual message and detail for an absent schedule."""
+        return cls(
+            f"schedule {quoted(schedule)} does not exist; create it with PUT "
+            "/v0/schedules/<schedule>",
+            {"schedule": schedule},
         )
 
 

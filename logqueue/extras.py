@@ -20,6 +20,8 @@ EXTRAS: dict[str, tuple[str, ...]] = {
         "sse_starlette",
         "websockets",
         "prometheus_client",
+        "cronsim",
+        "tzdata",
     ),
     "cli": ("shtab",),
     "demo": ("rich",),

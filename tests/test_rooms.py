@@ -19,7 +19,7 @@ PRODUCT = ("wal", "logqueue")
 SPARK = "pipeline.engines.spark"
 
 MODEL = ("errors", "json_problems", "model")
-CORE = (*MODEL, "events", "core", "core.decide", "core.apply")
+CORE = (*MODEL, "firing_times", "events", "core", "core.decide", "core.apply")
 API = (*CORE, "shapes", "api", "api.bodies", "api.operations", "api.openapi")
 CLIENT = ("errors", "shapes", "client")
 WORKER = (*CLIENT, "json_problems", "worker")
@@ -34,6 +34,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "version": (),
     "model": MODEL,
     "model.clock": (),
+    "firing_times": ("errors",),
     "events": (*MODEL, "events"),
     "core": CORE,
     "core.decide": CORE,
@@ -204,6 +205,7 @@ FOREIGN = {
     "events": {"msgspec"},
     "core": {"msgspec", "sortedcontainers"},
     "shapes": {"msgspec"},
+    "firing_times": {"cronsim"},
     "errors": set(),
     "json_problems": {"msgspec"},
     "extras": set(),

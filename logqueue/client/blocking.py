@@ -27,6 +27,7 @@ from logqueue.client import (
     log_calls,
     producer_calls,
     queue_calls,
+    schedule_calls,
     server_calls,
     settling,
     topic_calls,
@@ -460,6 +461,16 @@ class Client(BlockingCalls):
     router_page = calling(server_calls.router_page)
     routers = listing(server_calls.routers)
     drop_router = calling(server_calls.drop_router)
+
+    put_schedule = calling(schedule_calls.put_schedule)
+    schedule = calling(schedule_calls.schedule)
+    schedule_page = calling(schedule_calls.schedule_page)
+    schedules = listing(schedule_calls.schedules)
+    drop_schedule = calling(schedule_calls.drop_schedule)
+    pause_schedule = calling(schedule_calls.pause_schedule)
+    resume_schedule = calling(schedule_calls.resume_schedule)
+    run_schedule = calling(schedule_calls.run_schedule)
+    firings = calling(schedule_calls.firings)
 
     stats_stream = streaming(live_stats.stats_stream)
     health = calling(server_calls.health)

@@ -17,6 +17,7 @@ from logqueue.shapes import (
     Committed,
     DeadLetterGroups,
     Extended,
+    Firings,
     Health,
     JobEdited,
     JobHistory,
@@ -37,6 +38,10 @@ from logqueue.shapes import (
     Router,
     RouterDropped,
     RouterPage,
+    Schedule,
+    ScheduleDropped,
+    SchedulePage,
+    ScheduleRun,
     SegmentPage,
     SeqAt,
     ServerState,
@@ -92,6 +97,14 @@ LIST_ROUTERS = Endpoint("GET", "/v0/routers", RouterPage)
 PUT_ROUTER = Endpoint("PUT", "/v0/routers/*", Router)
 GET_ROUTER = Endpoint("GET", "/v0/routers/*", Router)
 DELETE_ROUTER = Endpoint("DELETE", "/v0/routers/*", RouterDropped)
+LIST_SCHEDULES = Endpoint("GET", "/v0/schedules", SchedulePage)
+PUT_SCHEDULE = Endpoint("PUT", "/v0/schedules/*", Schedule)
+GET_SCHEDULE = Endpoint("GET", "/v0/schedules/*", Schedule)
+DELETE_SCHEDULE = Endpoint("DELETE", "/v0/schedules/*", ScheduleDropped)
+PAUSE_SCHEDULE = Endpoint("POST", "/v0/schedules/*/pause", Schedule)
+RESUME_SCHEDULE = Endpoint("POST", "/v0/schedules/*/resume", Schedule)
+RUN_SCHEDULE = Endpoint("POST", "/v0/schedules/*/run", ScheduleRun)
+LIST_FIRINGS = Endpoint("GET", "/v0/firings", Firings)
 LIST_SEGMENTS = Endpoint("GET", "/v0/log/segments", SegmentPage)
 GET_SEGMENT = Endpoint("GET", "/v0/log/segments/*", bytes)
 REPLICA = Endpoint("GET", "/v0/replica", ReplicaStatus)

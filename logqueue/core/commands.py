@@ -24,6 +24,7 @@ from logqueue.core.results import DropResult as DropResult
 from logqueue.core.results import EditResult as EditResult
 from logqueue.core.results import EnsureResult as EnsureResult
 from logqueue.core.results import ExtendResult as ExtendResult
+from logqueue.core.results import FiringOutcome as FiringOutcome
 from logqueue.core.results import ForwardResult as ForwardResult
 from logqueue.core.results import JobFate as JobFate
 from logqueue.core.results import JobState as JobState
@@ -35,10 +36,13 @@ from logqueue.core.results import ReleaseResult as ReleaseResult
 from logqueue.core.results import RemoveResult as RemoveResult
 from logqueue.core.results import RouterDropResult as RouterDropResult
 from logqueue.core.results import RouterPutResult as RouterPutResult
+from logqueue.core.results import ScheduleDropResult as ScheduleDropResult
+from logqueue.core.results import SchedulePutResult as SchedulePutResult
 from logqueue.core.results import SettleResult as SettleResult
 from logqueue.core.results import StageResult as StageResult
 from logqueue.core.results import WriteResult as WriteResult
 from logqueue.model.config import RouterOptions, TopicOptions
+from logqueue.model.schedule import ScheduleOptions
 from logqueue.model.tag_predicate import Predicate
 
 R_co = TypeVar("R_co", covariant=True)
@@ -484,6 +488,57 @@ class Forward(Command[ForwardResult], frozen=True):
     """Let a router, named by its instance number, copy what comes next."""
 
     router: int
+
+
+class PutSchedule(Command[SchedulePutResult], frozen=True):
+    """Create a schedule or replace its options. One that has the same options stays as it is.
+
+    Attributes:
+        paused: None leaves an existing schedule as it is, and creates one that is not.
+        if_absent: Never change an existing one; say how it differs.
+    """
+
+    schedule: str
+    options: ScheduleOptions
+    paused: bool | None = None
+    if_absent: bool = False
+
+
+class PauseSchedule(Command[SchedulePutResult], frozen=True):
+    """Pause a schedule, which then fires no more, or resume it."""
+
+    schedule: str
+    paused: bool
+
+
+class DropSchedule(Command[ScheduleDropResult], frozen=True):
+    """Delete a schedule; what it wrote stays."""
+
+    schedule: str
+
+
+class RunSchedule(Command[FiringOutcome], frozen=True):
+    """Have a schedule write its record now.
+
+    Attributes:
+        topic: The one it writes to.
+    """
+
+    topic: str
+    schedule: str
+
+
+class FireSchedule(Command[FiringOutcome], frozen=True):
+    """Let a schedule do what is due. Submitted by the engine only.
+
+    Attributes:
+        topic: The one it writes to.
+        noticed: When the server looked and found firings due, of which this is one.
+    """
+
+    topic: str
+    schedule: str
+    noticed: int
 
 
 class StageChunk(Command[StageResult], frozen=True):

@@ -52,6 +52,21 @@ def check(state: State) -> None:
         if isinstance(topic, QueueTopic):
             _check_queue(topic, state.next_lease)
     _check_routers(state)
+    _check_schedules(state)
+
+
+def _check_schedules(state: State) -> None:
+    schedules = state.schedules
+    waiting = 0
+    for name, schedule in schedules.by_name.items():
+        if schedule.name != name:
+            raise Contradiction(f"schedule {name}")
+        is_waiting = schedule.next_at > 0 and not schedule.paused
+        if is_waiting and not schedules.has_turn(schedule):
+            raise Contradiction(f"schedule {name}: not known by its time")
+        waiting += is_waiting
+    if waiting != schedules.waiting():
+        raise Contradiction("schedules by name and by time")
 
 
 def _check_routers(state: State) -> None:

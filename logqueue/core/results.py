@@ -11,7 +11,9 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from logqueue.core.schedules import ScheduleState
 from logqueue.model.config import TopicOptions
+from logqueue.model.schedule import FiringResult
 
 JobState = Literal["ready", "delayed", "in_flight", "held"]
 
@@ -228,6 +230,42 @@ class RouterDropResult(NamedTuple):
     """Result of DropRouter."""
 
     deleted: bool
+
+
+class SchedulePutResult(NamedTuple):
+    """Result of PutSchedule and PauseSchedule.
+
+    Attributes:
+        created: Whether the schedule was.
+        schedule: As it is then.
+        differs: Of `PutSchedule` with `if_absent`: members of which the schedule has others.
+    """
+
+    created: bool
+    schedule: ScheduleState
+    differs: tuple[str, ...] = ()
+
+
+class ScheduleDropResult(NamedTuple):
+    """Result of DropSchedule."""
+
+    deleted: bool
+
+
+class FiringOutcome(NamedTuple):
+    """Result of RunSchedule and FireSchedule.
+
+    Attributes:
+        scheduled_for: The time of the firing, ms since the epoch; 0 when there was none.
+        seq: The job it made, replaced or found.
+        result: What became of its record.
+        missed: Firings that were passed over.
+    """
+
+    scheduled_for: int
+    seq: int
+    result: FiringResult | None = None
+    missed: int = 0
 
 
 class ForwardResult(NamedTuple):

@@ -11,6 +11,7 @@ from sortedcontainers import SortedDict
 
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.routers import RouterState
+from logqueue.core.schedules import Schedules
 from logqueue.core.staging import ProducerState
 from logqueue.core.topic import Topic
 from logqueue.errors import NotAQueue, RouterNotFound, TopicNotFound
@@ -45,6 +46,7 @@ class State:
         kept_from: Log segments below this one are about to be dropped, so nothing new may refer
             to them; set by tidying, not replayed.
         producers: Those that append in epochs, by name.
+        schedules: Those that write at times of their own.
         staged_bytes, staged_chunks: What all producers together have staged.
         keeper: Which form blocks have in memory; no event and no decision depends on it.
         next_topic: Number of the next instance of a topic or router.
@@ -59,7 +61,7 @@ class State:
     __slots__ = (
         "discarded", "instances", "keeper", "kept_from", "live_bytes", "next_lease", "next_topic",
         "producers", "quotas", "replacing",
-        "routers", "routers_by_number", "routers_in", "routers_out",
+        "routers", "routers_by_number", "routers_in", "routers_out", "schedules",
         "staged_bytes", "staged_chunks", "topics",
     )  # fmt: skip
 
@@ -72,6 +74,7 @@ class State:
         self.routers_in: dict[int, list[RouterState]] = {}
         self.discarded: list[list[Any] | dict[Any, Any]] = []
         self.producers: dict[str, ProducerState] = {}
+        self.schedules = Schedules()
         self.replacing: dict[int, Topic] = {}
         self.live_bytes = 0
         self.staged_bytes = 0

@@ -516,3 +516,22 @@ def read_string(fragment: bytes) -> str:
 def write_string(text: str) -> bytes:
     """The JSON string fragment of a text."""
     return _encoder.encode(text)
+
+
+def with_meta(block: bytes, meta: bytes) -> bytes:
+    """The block of one record with another meta, which is not empty."""
+    version, text_bits, number_bits, count = _HEADER.unpack_from(block)
+    assert count == 1, "made for blocks of one record"
+    at = 8 + 8 * number_bits.bit_count()
+    numbers = block[8:at]
+    present = _BITS[text_bits]
+    start = at + 4 * len(present)
+    texts: dict[int, bytes] = {}
+    for column in present:
+        end = start + _END.unpack_from(block, at)[0]
+        texts[column] = block[start:end]
+        at, start = at + 4, end
+    texts[META] = meta
+    columns = [texts[column] for column in sorted(texts)]
+    header = _HEADER.pack(version, text_bits | 1 << META, number_bits, 1)
+    return b"".join((header, numbers, *[_END.pack(len(text)) for text in columns], *columns))

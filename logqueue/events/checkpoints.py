@@ -7,7 +7,13 @@ from typing import ClassVar
 import msgspec
 
 from logqueue.events.event import JOBS, LEASES, Event, LoggedWhen, SyncedWhen, TopicVisitor
-from logqueue.events.snapshots import JobSnapshot, ProducerSnapshot, RouterSnapshot, TopicSnapshot
+from logqueue.events.snapshots import (
+    JobSnapshot,
+    ProducerSnapshot,
+    RouterSnapshot,
+    ScheduleSnapshot,
+    TopicSnapshot,
+)
 
 
 class Checkpointed(Event, frozen=True, array_like=True, tag=32):
@@ -36,6 +42,7 @@ class Checkpointed(Event, frozen=True, array_like=True, tag=32):
     first_segment: int = 0
     more: bool = False
     producers: list[ProducerSnapshot] = msgspec.field(default_factory=list)
+    schedules: list[ScheduleSnapshot] = msgspec.field(default_factory=list)
 
     def visit_topics(self, to: TopicVisitor) -> None:
         """See `Event.visit_topics`."""

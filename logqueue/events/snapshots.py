@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from logqueue.model.config import RouterOptions, TopicOptions
+from logqueue.model.schedule import FiringResult, ScheduleOptions
 
 
 class TopicSnapshot(msgspec.Struct, frozen=True, array_like=True):
@@ -48,6 +49,23 @@ class ProducerSnapshot(msgspec.Struct, frozen=True, array_like=True):
     epoch: int
     digest: bytes
     ranges: list[tuple[str, int, int]]
+
+
+class ScheduleSnapshot(msgspec.Struct, frozen=True, array_like=True):
+    """What a checkpoint keeps of a schedule. Times are 0 for none."""
+
+    name: str
+    options: ScheduleOptions
+    paused: bool
+    created_at: int
+    next_at: int
+    fired: int
+    skipped: int
+    missed: int
+    last_scheduled_for: int
+    last_fired_at: int
+    last_seq: int
+    last_result: FiringResult | None = None
 
 
 class JobSnapshot(msgspec.Struct, frozen=True, array_like=True):

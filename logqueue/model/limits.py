@@ -147,6 +147,16 @@ assert DIVERTED_PER_PASS_MAX <= RECORDS_PER_WRITE_MAX
 assert LEASE_MS_MIN > 0
 
 
+SCHEDULE_RECORD_BYTES_MAX = 64 << 10
+"""Data and meta of the record of a schedule, which stays in memory."""
+EVERY_MS_MIN = 1000
+EVERY_MS_MAX = DELAY_MS_MAX
+SCHEDULE_JITTER_MS_MAX = 86_400_000
+FIRINGS_SHOWN_DEFAULT = 5
+FIRINGS_SHOWN_MAX = 50
+"""Times of next firings that one reply shows."""
+
+
 class Quotas(msgspec.Struct, frozen=True):
     """What the operator allows, server-wide. 0 means unlimited.
 
@@ -159,6 +169,7 @@ class Quotas(msgspec.Struct, frozen=True):
     routers_max: int = 10_000
     auto_create: bool = True
     producers_max: int = 10_000
+    schedules_max: int = 100_000
 
 
 GIVEN_BACK_MAX = 10

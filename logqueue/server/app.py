@@ -20,6 +20,7 @@ from logqueue.server.handlers.producers import ProducerRoutes
 from logqueue.server.handlers.queues import QueueRoutes
 from logqueue.server.handlers.replica import ReplicaRoutes
 from logqueue.server.handlers.routers import RouterRoutes
+from logqueue.server.handlers.schedules import ScheduleRoutes
 from logqueue.server.handlers.server import ServerRoutes
 from logqueue.server.handlers.sockets import SocketRoutes
 from logqueue.server.handlers.stats import StatsRoutes
@@ -50,6 +51,7 @@ def routes(service: Service, metrics: Metrics, stats: ServerStats | None = None)
             DeadLetterRoutes(service),
             ProducerRoutes(service),
             RouterRoutes(service),
+            ScheduleRoutes(service),
             LogRoutes(service, metrics),
             ReplicaRoutes(service),
             ServerRoutes(service, metrics),

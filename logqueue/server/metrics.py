@@ -365,6 +365,7 @@ class Metrics(ev.RecordVisitor):
         yield from self._wal_counters()
         yield from self._replica_metrics()
         yield from self._job_counters()
+        yield from self._firing_counters()
         yield from self._request_metrics()
         yield from _process.collect()
 
@@ -413,6 +414,12 @@ class Metrics(ev.RecordVisitor):
                 for name in DURABILITIES
             ),
             ("routers", len(state.routers), "Routers."),
+            ("schedules", len(state.schedules), "Schedules."),
+            (
+                "schedules_refused",
+                state.schedules.refused,
+                "Schedules whose firing was refused, and is tried again.",
+            ),
             ("producers", len(state.producers), "Producers of transactional appends."),
             ("staged_bytes", state.staged_bytes, "Bytes that wait for the commit of their epoch."),
             ("records_live", totals.records, "Records not removed."),
@@ -610,6 +617,29 @@ class Metrics(ev.RecordVisitor):
         for reason in ("nack", "handed_back", "disconnect", "postponed"):
             released.add_metric([reason], self.jobs_released[reason])
         yield released
+
+    def _firing_counters(self) -> Iterator[Metric]:
+        dispatcher = self._service.lifecycle.dispatcher
+        firing = dispatcher.firing if dispatcher is not None else None
+        for name, value, text in (
+            ("schedule_firings", firing.fired if firing else 0, "Firings of schedules."),
+            (
+                "schedule_firings_late",
+                firing.late if firing else 0,
+                "Firings that came over a second after their time.",
+            ),
+            (
+                "schedule_firings_missed",
+                firing.missed if firing else 0,
+                "Firings that were passed over.",
+            ),
+            (
+                "schedule_failures",
+                firing.failed if firing else 0,
+                "Tries of firings that were refused.",
+            ),
+        ):
+            yield CounterMetricFamily(PREFIX + name, text, value)
 
     def _request_metrics(self) -> Iterator[Metric]:
         requests = CounterMetricFamily(

@@ -241,6 +241,7 @@ def _quotas(settings: Settings) -> Quotas:
         settings.max_routers,
         settings.auto_create,
         settings.max_producers,
+        settings.max_schedules,
     )
 
 

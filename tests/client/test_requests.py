@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from logqueue.api.operations import BY_NAME
+from logqueue.api.operations.schedules import ENTRY, NIGHTLY
 from logqueue.client import Client, EpochPart, FollowUp, NewRecord, Settled, UnexpectedReply
 from logqueue.client.failures import GatewayFailed, refusal
 from logqueue.shapes import Drift, Job, QueueCounters, Record, Tombstone
@@ -465,7 +466,43 @@ LOG_CASES = [
     ),
 ]  # fmt: skip
 
-CASES = TOPIC_CASES + QUEUE_CASES + SERVER_CASES + PRODUCER_CASES + LOG_CASES
+
+SCHEDULE_CASES = [
+    Case(
+        "PUT", "/v0/schedules/s?if_absent=true&next=2",
+        lambda c: c.put_schedule(
+            "s", "q", NewRecord(1, key="k"), cron="0 3 * * *", timezone="Europe/Berlin",
+            jitter_ms=5, catch_up="all", paused=True, if_absent=True, next=2,
+        ),
+        {**NIGHTLY, "created": False, "differs": {"cron": {"have": 1, "want": 2}}},
+        {"topic": "q", "record": {"data": 1, "key": "k"}, "cron": "0 3 * * *",
+         "timezone": "Europe/Berlin", "jitter_ms": 5, "catch_up": "all", "paused": True},
+        lambda r: r.differs["cron"].have == 1,
+    ),
+    Case("PUT", "/v0/schedules/s", lambda c: c.put_schedule("s", "q", 1, every_ms=1000),
+         {**NIGHTLY, "created": True}, {"topic": "q", "record": {"data": 1}, "every_ms": 1000},
+         is_now(created=True), 201),
+    Case("GET", "/v0/schedules/s?next=0", lambda c: c.schedule("s", next=0), NIGHTLY,
+         check=is_now(last_result="created")),
+    Case("GET", "/v0/schedules?prefix=a&topic=q&cursor=x&page_size=2",
+         lambda c: c.schedule_page(prefix="a", topic="q", cursor="x", page_size=2),
+         {"schedules": [], "next_cursor": "y"}, check=is_now(next_cursor="y")),
+    Case("GET", "/v0/schedules?topic=q&page_size=1000", lambda c: [*c.schedules(topic="q")],
+         {"schedules": [ENTRY]}, check=lambda r: r[0].fired == 1),
+    Case("POST", "/v0/schedules/s/pause", lambda c: c.pause_schedule("s"), NIGHTLY,
+         check=is_now(fired=1)),
+    Case("POST", "/v0/schedules/s/resume", lambda c: c.resume_schedule("s"), NIGHTLY,
+         check=is_now(fired=1)),
+    Case("POST", "/v0/schedules/s/run", lambda c: c.run_schedule("s"),
+         BY_NAME["run_schedule"].example, check=is_now(seq=8)),
+    Case("DELETE", "/v0/schedules/s", lambda c: c.drop_schedule("s"),
+         {"schedule": "s", "deleted": False}, check=is_now(deleted=False)),
+    Case("GET", "/v0/firings?cron=0+3+%2A+%2A+%2A&timezone=UTC&after=5&next=1",
+         lambda c: c.firings("0 3 * * *", timezone="UTC", after=5, next=1),
+         {"cron": "0 3 * * *", "timezone": "UTC", "next": [7]}, check=is_now(next=[7])),
+]  # fmt: skip
+
+CASES = TOPIC_CASES + QUEUE_CASES + SERVER_CASES + PRODUCER_CASES + LOG_CASES + SCHEDULE_CASES
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.method} {case.path}")

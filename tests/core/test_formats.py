@@ -20,6 +20,7 @@ from logqueue.core.state import State
 from logqueue.errors import InvalidRequest
 from logqueue.events import block as blocks
 from logqueue.model.config import BackoffOptions, RouterOptions, TopicOptions, is_topic_name
+from logqueue.model.schedule import ScheduleOptions
 from logqueue.model.tag_predicate import Predicate
 from tests.portrait import portrait
 
@@ -86,6 +87,22 @@ def test_blocks_from_the_future_are_refused(header: bytes) -> None:
         blocks.BlockView(header + b"\1\0\0\0" + b"\1\0\0\0x")
 
 
+def samples_of_schedules(block: bytes) -> list[ev.Event]:
+    """What schedules do."""
+    options = ScheduleOptions("jobs", b'{"data":4}', block, "0 3 * * *", timezone="Europe/Berlin")
+    keyed = ScheduleOptions(
+        "jobs", b"{}", block, "", 60_000, "UTC", 500, catch_up="all", on_conflict="keep"
+    )
+    kept = ev.ScheduleSnapshot("b", keyed, True, 1000, 3000, 1, 2, 3, 2000, 2001, 9, "kept")
+    return [
+        ev.ScheduleSet(1011, 0, "a", options, False, 2000),
+        ev.ScheduleFired(1012, 1, "a", 2000, 3000, 9, "replaced", 4),
+        ev.ScheduleAdvanced(1013, 0, "a", 4000, 2),
+        ev.Checkpointed(1014, 0, [], 2, 99, schedules=[kept]),
+        ev.ScheduleRemoved(1015, 0, "a"),
+    ]
+
+
 def samples() -> list[ev.Event]:
     """A little history with one event of every kind."""
     config = TopicOptions(type="queue", durability="fsync", leases_durable=True).resolved()
@@ -137,6 +154,7 @@ def samples() -> list[ev.Event]:
         ev.TopicCreated(1012, 2, "gone", config),
         ev.TopicRemoved(1013, 2),
         ev.RouterRemoved(1014, 1, 4),
+        *samples_of_schedules(one),
     ]
 
 

@@ -26,8 +26,10 @@ from logqueue.errors import StorageReadOnly
 from logqueue.events import block as blocks
 from logqueue.model.config import RouterOptions, TopicOptions
 from logqueue.model.limits import Quotas
+from logqueue.model.schedule import ScheduleOptions
 from logqueue.model.tag_predicate import Predicate
 from logqueue.server.engine.engine import Engine
+from logqueue.server.engine.firing import Firing
 from logqueue.server.engine.pending import Executed
 from logqueue.server.engine.portions import has_portions, portions
 from logqueue.server.runtime import open_core
@@ -158,6 +160,7 @@ class World:
                 max_routers=quotas.routers_max,
                 auto_create=quotas.auto_create,
                 max_producers=quotas.producers_max,
+                max_schedules=quotas.schedules_max,
             ),
             self.clock,
             fs=self.fs,
@@ -165,6 +168,7 @@ class World:
             # The same identities each time.
             random_bytes=lambda log, length: Random(log).randbytes(length),
         )
+        self.firing = Firing(self.core.engine)
         return self.core.engine
 
     # -- facts -----------------------------------------------------------------------------------
@@ -367,6 +371,22 @@ class World:
         self.engine.retry_stalled()
         while self.engine.behind:
             self.engine.forward()
+
+    def schedule(self, name: str, topic: str = "q", **wanted: Any) -> cmd.SchedulePutResult:
+        """Create or configure a schedule; of one record that says its name unless told."""
+        record = wanted.pop("record", None) or wish(name)
+        flags = {flag: wanted.pop(flag) for flag in ("paused", "if_absent") if flag in wanted}
+        keyed_as = record.on_conflict if record.key is not None else ""
+        options = ScheduleOptions(
+            topic, record.texts[0], pack([record]), on_conflict=keyed_as, **wanted
+        )
+        reply: cmd.SchedulePutResult = self.run(cmd.PutSchedule(name, options, **flags))
+        return reply
+
+    def fire(self) -> None:
+        """Let every schedule that is due fire."""
+        while (look := self.firing.next_look()) is not None and look <= self.now:
+            self.firing.step()
 
     def values(self, name: str = "q") -> list[Any]:
         """What the live records of a topic carry."""

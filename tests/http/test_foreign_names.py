@@ -100,6 +100,9 @@ def set_up(api: Api) -> None:
     api.make_router("zz.r2", "mine.a", "zz.mid", filter=NEVER)
     api.make_router("zz.r3", "zz.mid", "mine.c", filter=NEVER)
     api.make_router("zz.r4", "zz.log", "zz.queue", filter=NEVER)
+    record = {"cron": "0 0 29 2 *", "record": {"data": 1}}
+    for name, topic in (("mine.s", "zz.log"), ("zz.s", "mine.log")):
+        ok(api.json("PUT", f"/v0/schedules/{name}", {"topic": topic, **record}), 201)
     for producer in (PRODUCER, "mine.mixed"):
         stage = f"/v0/producers/{producer}/epochs/1/stage"
         ok(api.json("POST", stage, {"topic": "zz.log", "records": [{"data": 1}]}))
@@ -114,6 +117,8 @@ def foreign_state(api: Api) -> Json:
         found[name] = {k: v for k, v in state.items() if k not in volatile}
     for name in ROUTERS:
         found[name] = ok(api.router(name)) | {"performance": None}
+    for name in ("mine.s", "zz.s"):
+        found[name] = ok(api.send("GET", f"/v0/schedules/{name}")) | {"performance": None}
     for name in (PRODUCER, "mine.mixed"):
         found[name] = ok(api.send("GET", f"/v0/producers/{name}")) | {"performance": None}
     return found
@@ -182,6 +187,7 @@ MORE_BODIES: dict[str, list[Json]] = {
 
 NAMES = {
     "topics": ("mine.q", "mine.held", "mine.log", "mine.in", "zz.queue", "zz.log", "zz.absent"),
+    "schedules": ("mine.s", "mine.new", "zz.s", "zz.absent"),
     "routers": ("mine.in", "mine.new", "zz.r1", "zz.absent"),
     "producers": ("mine.mixed", "mine.new", PRODUCER, "zz.absent"),
     "segments": ("jobs-1",),

@@ -316,6 +316,7 @@ def stage(api: Api) -> Api:
         ],
     )
     ok(api.json("POST", "/v0/producers/etl/epochs/7/stage", BY_NAME["stage_chunk"].asks))
+    api.json("PUT", "/v0/schedules/nightly", BY_NAME["put_schedule"].asks)
     return api
 
 

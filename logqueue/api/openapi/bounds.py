@@ -19,7 +19,9 @@ from logqueue.api.bodies import queues as queue_bodies
 from logqueue.api.bodies import reads as read_bodies
 from logqueue.api.bodies import records as record_bodies
 from logqueue.api.bodies import routers as router_bodies
+from logqueue.api.bodies import schedules as schedule_bodies
 from logqueue.api.operations.row import Schema
+from logqueue.firing_times import CRON_BYTES_MAX
 from logqueue.model import limits
 from logqueue.model.config import TopicOptions
 
@@ -125,6 +127,13 @@ BOUNDS: dict[tuple[type[msgspec.Struct], str], Schema] = {
         "description": "Digest of the epoch's content: a repeat with another one is refused.",
     },
     (producer_bodies.PartBody, "attempt"): _ATTEMPT,
+    (schedule_bodies.ScheduleBody, "topic"): _TOPIC,
+    (schedule_bodies.ScheduleBody, "cron"): {"maxLength": CRON_BYTES_MAX},
+    (schedule_bodies.ScheduleBody, "every_ms"): {
+        "minimum": limits.EVERY_MS_MIN,
+        "maximum": limits.EVERY_MS_MAX,
+    },
+    (schedule_bodies.ScheduleBody, "jitter_ms"): {"maximum": limits.SCHEDULE_JITTER_MS_MAX},
     (router_bodies.RouterBody, "source"): _TOPIC,
     (router_bodies.RouterBody, "dest"): _TOPIC,
     (router_bodies.RouterBody, "filter"): _PREDICATE,
@@ -147,6 +156,12 @@ RULES: dict[type[msgspec.Struct], Schema] = {
         "anyOf": [
             {"properties": {"delay_ms": {"type": "null"}}},
             {"properties": {"not_before": {"type": "null"}}},
+        ]
+    },
+    schedule_bodies.ScheduleBody: {
+        "oneOf": [
+            {"required": ["cron"], "properties": {"cron": {"type": "string"}}},
+            {"required": ["every_ms"], "properties": {"every_ms": {"type": "integer"}}},
         ]
     },
 }

@@ -79,6 +79,7 @@ _NAMES: dict[str, _Name] = {
     "segments": _Name("id", "jobs-1", "Id of a segment, from the list of segments."),
     "watch": _Name("wid", "wid_2q0dEXAMPLEexample0xyz", "Id of a watch session."),
     "operations": _Name("id", "op_1a1faeb833a001", "Id of a background operation."),
+    "schedules": _Name("schedule", "nightly", "Name of a schedule: as for topics."),
     "routers": _Name(
         "router",
         "audit",

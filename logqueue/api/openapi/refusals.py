@@ -29,6 +29,7 @@ EXAMPLES: tuple[LogqueueError, ...] = (
     errors.NotFound("there is no such route; the API lives below /v0"),
     errors.TopicNotFound.named("transcode"),
     errors.RouterNotFound.named("audit"),
+    errors.ScheduleNotFound.named("nightly"),
     errors.SegmentNotFound.named("jobs-1"),
     errors.MethodNotAllowed("this path takes GET, PUT, DELETE, POST"),
     errors.NotAcceptable("this route answers with an event stream: accept text/event-stream"),

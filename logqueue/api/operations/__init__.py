@@ -19,6 +19,7 @@ from logqueue.api.operations import (
     records,
     replica,
     routers,
+    schedules,
     server,
     stats,
     streams,
@@ -34,6 +35,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *dead_letters.OPERATIONS,
     *producers.OPERATIONS,
     *routers.OPERATIONS,
+    *schedules.OPERATIONS,
     *logs.OPERATIONS,
     *replica.OPERATIONS,
     *server.OPERATIONS,
@@ -55,6 +57,7 @@ GROUPS = {
     "logs": "The logs themselves, for bulk readers and archives.",
     "streams": "Following topics by server-sent events or WebSocket.",
     "routers": "Copying every new record of one topic to another.",
+    "schedules": "Writing records at given times: cron texts in a time zone, or intervals.",
     "operations": "For supervisors, dashboards and tools.",
 }
 

@@ -19,6 +19,7 @@ from logqueue.core.apply import (
     records,
     replacing,
     routers,
+    schedules,
     staging,
     topics,
 )
@@ -28,6 +29,7 @@ _APPLY: dict[type[Any], Callable[[State, Any, int], None]] = {
     **topics.APPLY,
     **records.APPLY,
     **routers.APPLY,
+    **schedules.APPLY,
     **staging.APPLY,
     **jobs.APPLY,
     **checkpoints.APPLY,

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from logqueue.core import commands as cmd
-from logqueue.core.decide import job_admin, routers, staging, topics
+from logqueue.core.decide import job_admin, routers, schedules, staging, topics
 from logqueue.core.decide import leases as queues
 from logqueue.core.decide.claims import claim, claim_in_turn
 from logqueue.core.decide.decision import Decision
@@ -100,6 +100,11 @@ _DECIDE = dict(
         _row(cmd.PutRouter, routers.put_router),
         _row(cmd.DropRouter, routers.drop_router),
         _row(cmd.Forward, routers.forward),
+        _row(cmd.PutSchedule, schedules.put_schedule),
+        _row(cmd.PauseSchedule, schedules.set_schedule_paused),
+        _row(cmd.DropSchedule, schedules.drop_schedule),
+        _row(cmd.RunSchedule, schedules.run_schedule),
+        _row(cmd.FireSchedule, schedules.fire),
         _row(cmd.StageChunk, staging.stage),
         _row(cmd.CommitEpoch, staging.commit),
         _row(cmd.AbortEpoch, staging.abort),

@@ -29,6 +29,7 @@ from logqueue.server.engine.background import leases_flushed
 from logqueue.server.engine.commit_barrier import CommitBarrier
 from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.fanout import Subscriptions
+from logqueue.server.engine.firing import Firing, FiringTimer
 from logqueue.server.engine.operations import (
     BackgroundOperations,
     OperationRunner,
@@ -102,8 +103,13 @@ class Dispatcher:
         self.turn = Turn(engine, barrier, self.loop, self._decide_together)
         runner = OperationRunner(self._next_step, self._settled)
         self.operations = BackgroundOperations(engine.clock, self.loop, runner)
+        self.firing = Firing(engine)
+        self._firing_timer = FiringTimer(
+            self.firing, self.loop, engine.clock.now_ms, self._wake, clock_check_ms
+        )
         engine.listen(self.note)
         engine.schedule_backlog(self)
+        self._firing_timer.arm()
 
     # -- lifecycle -------------------------------------------------------------------------------
 
@@ -124,6 +130,7 @@ class Dispatcher:
         self.operations.end()
         for task in self._portioned:
             task.cancel()
+        self._firing_timer.stop()
         for timer in (self._timer, self._stall_timer):
             if timer is not None:
                 timer.cancel()
@@ -722,6 +729,10 @@ class Dispatcher:
         self._wake(topics.values())
 
     # -- time ------------------------------------------------------------------------------------
+
+    def fire_soon(self) -> None:
+        """Schedules have changed: wait for the one that is next now."""
+        self._firing_timer.arm()
 
     def elapse_soon(self) -> None:
         """Where more expires than one step may handle, it continues in the next turns of the

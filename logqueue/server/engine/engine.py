@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Protocol, TypeVar, cast
+from typing import ClassVar, Protocol, TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -76,11 +76,15 @@ class BacklogScheduler(Protocol):
     def elapse_soon(self) -> None:
         """Time has more to do than one look lets it do; `Engine.elapse_more` is due."""
 
+    def fire_soon(self) -> None:
+        """Schedules have changed: another may be the next to fire."""
+
 
 class Engine:
     """The state and what keeps it.
 
     Attributes:
+        fires: Whether its schedules fire.
         segments: All segments of the logs, and of the archive.
         behind: The routers that have something to copy and are not stalled, by number.
         stalled: Those that wait for room in their destination.
@@ -90,6 +94,8 @@ class Engine:
         control_mark: Position of the latest change of which topics and routers there are: what
             "there is no such topic" may have been computed from.
     """
+
+    fires: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -252,6 +258,10 @@ class Engine:
             self._catch_up(topic, now)
         self._advance_time(topic, now)
 
+    def settle_replaced(self, topic: Topic, now: int) -> None:
+        """Bring a portion of what a write has replaced into its place."""
+        self._advance_time(topic, now)
+
     def lapse(self, topic: Topic, now: int) -> None:
         """Let time act on leases and delays only."""
         if topic.replacing or self.is_settling(topic):
@@ -330,6 +340,7 @@ class Engine:
             raise StorageReadOnly.because(self.journal.jobs.failure)
         position = self.journal.append(state, events, may_use_spare)
         changed: dict[int, Topic] = {}
+        is_control = False
         for event in events:
             topic = state.instances.get(event.topic)
             # What a topic that is not logged gets by a logged decision is in no segment.
@@ -347,12 +358,15 @@ class Engine:
                     topic.mark_written = position.number
             if event.changes_topology:
                 self.control_mark = position.number
+                is_control = True
             changes = tuple(event.job_changes())
             for listener in self._listeners:
                 listener(topic, event, changes)
         if state.routers:
             for topic in changed.values():
                 self._note_routers(topic)
+        if is_control and self._scheduler is not None and len(state.schedules):
+            self._scheduler.fire_soon()
         return tuple(changed.values())
 
     # -- routers ---------------------------------------------------------------------------------

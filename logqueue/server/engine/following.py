@@ -7,7 +7,7 @@ state comes from.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 from logqueue import events as ev
 from logqueue.core.state import State
@@ -21,6 +21,8 @@ from logqueue.server.storage.segment_store import SegmentStore
 
 class FollowingEngine(Engine):
     """Shows a state, and passes on what is applied to it."""
+
+    fires: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -27,6 +27,7 @@ from logqueue.errors import (
     NotAQueue,
     NotFound,
     RouterNotFound,
+    ScheduleNotFound,
     TopicNotFound,
     Unauthorized,
     UnsupportedMediaType,
@@ -153,7 +154,7 @@ class HttpApi:
         assert route.handler is not None
         try:
             return route.handler(request)
-        except (TopicNotFound, RouterNotFound, NotAQueue) as refusal:
+        except (TopicNotFound, RouterNotFound, ScheduleNotFound, NotAQueue) as refusal:
             return self.service.require_serving().refuse(request.name, refusal)
 
     def long_poll(self, request: HttpRequest, pending: PendingReply) -> Coroutine[Any, Any, Reply]:

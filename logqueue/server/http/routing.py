@@ -16,7 +16,12 @@ from logqueue.errors import InvalidRequest
 from logqueue.model.scopes import NO_SCOPE, Scope
 from logqueue.server.http.requests import Handler, Refuse, SocketHandler, StreamHandler
 
-_FALLBACK_SCOPES = {"topics": Scope.WRITE, "routers": Scope.ADMIN, "producers": NO_SCOPE}
+_FALLBACK_SCOPES = {
+    "topics": Scope.WRITE,
+    "routers": Scope.ADMIN,
+    "schedules": Scope.ADMIN,
+    "producers": NO_SCOPE,
+}
 """Collections whose paths go on with a name that the key's prefixes must cover, and what a key
 needs for a method or sub-path of it that does not exist."""
 

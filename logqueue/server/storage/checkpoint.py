@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from logqueue import events as ev
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.routers import RouterState
+from logqueue.core.schedules import ScheduleState
 from logqueue.core.staging import ProducerState
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
@@ -20,6 +21,8 @@ from logqueue.model.config import TopicOptions
 TOPICS_PER_PART = 1000
 JOBS_PER_PART = 1000
 PRODUCERS_PER_PART = 500
+SCHEDULES_PER_PART = 500
+SCHEDULE_BYTES_PER_PART = 1 << 20
 RANGES_PER_PART = 5000
 """Where the last epochs of some producers went: a producer may have as many ranges as topics."""
 
@@ -44,7 +47,8 @@ class JobsCheckpoint:
         self._size = max(TOPICS_PER_PART, len(sources))
         self._routers = [_router_kept(router) for router in routers]
         self._producers = [*reversed(state.producers)]
-        self._taken = 0
+        self._schedules = [*reversed(state.schedules.by_name)]
+        self._taken = self._taken_schedules = 0
         self.is_complete = False
 
     def next_part(self, state: State, at: int, oldest: int, *, clean: bool) -> ev.Checkpointed:
@@ -62,7 +66,12 @@ class JobsCheckpoint:
             if state.instances.get(topic.number) is topic
         ]
         producers = self._next_producers(state)
-        more = len(self._unstated) > self._size or len(self._producers) > self._taken
+        schedules = self._next_schedules(state)
+        more = (
+            len(self._unstated) > self._size
+            or len(self._producers) > self._taken
+            or len(self._schedules) > self._taken_schedules
+        )
         return ev.Checkpointed(
             at,
             0,
@@ -75,6 +84,7 @@ class JobsCheckpoint:
             self.segment,
             more,
             producers,
+            schedules,
         )
 
     def _next_producers(self, state: State) -> list[ev.ProducerSnapshot]:
@@ -91,11 +101,26 @@ class JobsCheckpoint:
                 ranges += len(kept[-1].ranges)
         return kept
 
+    def _next_schedules(self, state: State) -> list[ev.ScheduleSnapshot]:
+        """Schedules for the next part; those that are gone by now are passed over."""
+        kept: list[ev.ScheduleSnapshot] = []
+        self._taken_schedules = size = 0
+        for name in reversed(self._schedules):
+            if self._taken_schedules == SCHEDULES_PER_PART or size >= SCHEDULE_BYTES_PER_PART:
+                break
+            self._taken_schedules += 1
+            schedule = state.schedules.find(name)
+            if schedule is not None:
+                kept.append(_schedule_kept(schedule))
+                size += len(schedule.options.record) + len(schedule.options.block)
+        return kept
+
     def advance(self) -> None:
         """That part is logged."""
         del self._unstated[-self._size :]
         del self._producers[len(self._producers) - self._taken :]
-        self.is_complete = not self._unstated and not self._producers
+        del self._schedules[len(self._schedules) - self._taken_schedules :]
+        self.is_complete = not (self._unstated or self._producers or self._schedules)
         self._size = TOPICS_PER_PART
         self._routers = []
 
@@ -145,6 +170,23 @@ def _router_kept(router: RouterState) -> ev.RouterSnapshot:
         router.cursor,
         router.forwarded,
         router.options,
+    )
+
+
+def _schedule_kept(schedule: ScheduleState) -> ev.ScheduleSnapshot:
+    return ev.ScheduleSnapshot(
+        schedule.name,
+        schedule.options,
+        schedule.paused,
+        schedule.created_at,
+        schedule.next_at,
+        schedule.fired,
+        schedule.skipped,
+        schedule.missed,
+        schedule.last_scheduled_for,
+        schedule.last_fired_at,
+        schedule.last_seq,
+        schedule.last_result,
     )
 
 
