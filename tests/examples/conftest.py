@@ -66,7 +66,7 @@ class Example:
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
     """A server of this test's own."""
-    with ServerProcess(tmp_path / "data") as process:
+    with ServerProcess(tmp_path / "data", SQS="1") as process:
         yield process
 
 
@@ -88,7 +88,12 @@ def example(
     made = Example(folder, server.url)
     binaries = folder / ".bin"
     binaries.mkdir()
-    for name, module in (("logqueue", "logqueue"), ("uvicorn", "uvicorn"), ("python", "")):
+    for name, module in (
+        ("logqueue", "logqueue"),
+        ("uvicorn", "uvicorn"),
+        ("celery", "celery"),
+        ("python", ""),
+    ):
         program = binaries / name
         arguments = f"-m {module} " if module else ""
         program.write_text(f'#!/bin/sh\nexec {sys.executable} {arguments}"$@"\n')

@@ -22,7 +22,7 @@ from tests.effort import scaled
 from tests.examples.conftest import END_S, Example
 from tests.house import ROOT, page
 
-FOLDERS = ("web-app", "thumbnails", "outbox", "orders", "shell", "fan-out")
+FOLDERS = ("web-app", "thumbnails", "outbox", "orders", "shell", "fan-out", "celery-sqs")
 STEPS = ("charge", "ship", "notify")
 
 
@@ -190,3 +190,31 @@ def test_orders_reach_all_their_readers(example: Example, client: Client) -> Non
         "orders.vip: order 3",
     ]
     assert client.claim("orders.mail", max=10).count == 3
+
+
+@of("celery-sqs")
+def test_a_celery_project_needs_another_broker_url(
+    example: Example, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("celery")
+    lines = [
+        line
+        for block in readme.shell_blocks(page("examples/celery-sqs/README.md"))
+        for line in block.commands()
+    ]
+    export, produce, work = lines[-3:]
+    name, _, url = export.removeprefix("export ").partition("=")
+    monkeypatch.setenv(name, url.replace("127.0.0.1:4000", example.url.partition("//")[2]))
+    example.run(*produce.split())
+    example.start(*work.split())
+    expected = "ann paid 250 at try 2\nann was reminded\n"
+    receipts = example.folder / "receipts" / "ann.txt"
+    ends = time.monotonic() + END_S
+    while not receipts.exists() or receipts.read_text() != expected:
+        assert time.monotonic() < ends
+        time.sleep(0.05)
+    while client.topic("shop").count:
+        assert time.monotonic() < ends
+        time.sleep(0.05)
+    counters = client.topic("shop").queue
+    assert counters is not None and counters.acked == 6

@@ -38,7 +38,7 @@ ACTIONS: Final = actions_in(queues, sending, receiving, settling, moving)
 def sqs_routes(service: Service) -> list[Route]:
     """The routes of clients of SQS. The path does not matter: the body names the queue."""
     answer = SqsDoor(service).answer
-    patterns = (PATH, PATH + "/", PATH + "/*", PATH + "/*/*")
+    patterns = ("/", PATH, PATH + "/", PATH + "/*", PATH + "/*/*")
     return [
         Route(
             "POST",
