@@ -317,6 +317,7 @@ class EditJob(Command[EditResult], frozen=True):
     Attributes:
         data, tag, meta: JSON fragments; None keeps what there is, b"" removes it.
         retry: Make it ready now: a delay ends, a hold is released.
+        priority: Its new priority; None keeps what it has.
     """
 
     topic: str
@@ -325,6 +326,7 @@ class EditJob(Command[EditResult], frozen=True):
     tag: bytes | None = None
     meta: bytes | None = None
     retry: bool = False
+    priority: int | None = None
 
 
 class CancelKey(Command[CancelResult], frozen=True):

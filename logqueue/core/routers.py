@@ -15,7 +15,7 @@ from typing import NamedTuple
 from logqueue.core.batch import Batch, Record
 from logqueue.core.topic import Topic
 from logqueue.events import block as blocks
-from logqueue.events.copy_blocks import pack_copies
+from logqueue.events.copy_blocks import Original, pack_copies
 from logqueue.events.split_block import Block
 from logqueue.model import limits
 from logqueue.model.config import RouterOptions
@@ -158,4 +158,5 @@ def origin(source: Topic, seqs: Sequence[int]) -> tuple[int, int]:
 def _pack(router: RouterState, source: Topic, records: list[Record]) -> bytes:
     edge = (router.name, router.number, source.name, source.number)
     seqs = [seq for seq, _, _ in records]
-    return pack_copies(edge, router.options, seqs, [texts for _, _, texts in records])
+    originals = [Original(texts, *source.order_of(seq)) for seq, _, texts in records]
+    return pack_copies(edge, router.options, seqs, originals)

@@ -20,8 +20,10 @@ from logqueue.core.record_times import due_at, expires_at, is_timed, time_of, wr
 from logqueue.core.tags import TagIndex
 from logqueue.errors import StorageUnreadable
 from logqueue.events.block import (
+    GROUP,
     KEY,
     MAX_DELIVERIES,
+    PRIORITY,
     TAG,
     BlockView,
     has_tags,
@@ -231,6 +233,19 @@ class Topic:
             return b"", 0
         view = BlockView(batch.block)
         return view.text(KEY, index), written_at(view, index, batch.ts_at(index))
+
+    def order_of(self, seq: int) -> tuple[int, bytes]:
+        """A live record's priority and group, 0 and b"" when it has none."""
+        if self.attributes is None:
+            return 0, b""
+        batch = self.batch_of(seq)
+        if batch is None or batch.is_plain:
+            return 0, b""
+        index = batch.index_of(seq)
+        if index < 0:
+            return 0, b""
+        view = BlockView(batch.block)
+        return view.number(PRIORITY, index), view.text(GROUP, index)
 
     def tag_of(self, seq: int) -> bytes:
         """A live record's tag as a JSON string fragment, b"" when it has none."""

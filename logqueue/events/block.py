@@ -32,10 +32,15 @@ from logqueue.events.split_block import Block, SplitBlock, head_of
 
 DATA, TAG, NODE, META = range(4)
 TEXT_COLUMNS = ("data", "tag", "node", "meta")
-KEY = 4
-"""A job's key, a text column that `Texts` leaves out: readers never see it."""
-SEQ, TS, DELAY, NOT_BEFORE, TTL, MAX_DELIVERIES, UPDATED_AT = range(7)
-NUMBER_COLUMNS = ("seq", "ts", "delay", "not_before", "ttl", "max_deliveries", "updated_at")
+KEY, GROUP, FOLLOW = 4, 5, 6
+"""Text columns of jobs that `Texts` leaves out, since readers of records never see them: the key
+and the group as JSON strings, and what follows the job as a JSON object."""
+TEXTS = range(FOLLOW + 1)
+"""All text columns that this version knows."""
+NUMBER_COLUMNS = (
+    "seq", "ts", "delay", "not_before", "ttl", "max_deliveries", "updated_at", "priority", "unique",
+)  # fmt: skip
+SEQ, TS, DELAY, NOT_BEFORE, TTL, MAX_DELIVERIES, UPDATED_AT, PRIORITY, UNIQUE = range(9)
 """Times are ms since the epoch; `delay` and `ttl` are ms from when the record was written, that is
 `updated_at` or else `ts`. 0 means that a record does not use the column."""
 
@@ -50,7 +55,7 @@ _encoder = msgspec.json.Encoder()
 
 _BEFORE_META = (1 << META) - 1
 _MOVED = 1 << SEQ | 1 << TS
-_INDEXED = 1 << TAG | 1 << KEY
+_INDEXED = 1 << TAG | sum(1 << column for column in TEXTS[KEY:])
 _BARE_ONE = _HEADER.pack(_VERSION, 1 << DATA, 0, 1)
 
 _BITS = {mask: tuple(i for i in range(8) if mask >> i & 1) for mask in range(256)}
@@ -75,7 +80,7 @@ def pack(
 
     Args:
         texts: One sequence of fragments per text column in the order of TEXT_COLUMNS, perhaps with
-            the key column behind them, or None for an unused column. The data column is
+            further ones behind them, or None for an unused column. The data column is
             required.
         seqs: Per-record sequence numbers, when they are not consecutive.
         ts: Per-record times in ms, when they differ.
@@ -163,7 +168,7 @@ class BlockView:
             self._split = block
             block = block.head
         version, text_bits, number_bits, count = _HEADER.unpack_from(block)
-        if version != _VERSION or text_bits >> KEY + 1 or number_bits >> len(NUMBER_COLUMNS):
+        if version != _VERSION or text_bits >> len(TEXTS) or number_bits >> len(NUMBER_COLUMNS):
             raise BlockError(f"block version {version} columns {text_bits:#x}/{number_bits:#x}")
         self.head = block
         self.count: int = count
@@ -172,7 +177,7 @@ class BlockView:
         present = _BITS[text_bits]
         at = 8 + 8 * count * number_bits.bit_count()
         base = at + 4 * count * len(present)
-        columns: list[tuple[int, int]] = [(0, 0)] * (KEY + 1)
+        columns: list[tuple[int, int]] = [(0, 0)] * len(TEXTS)
         for column in present:
             columns[column] = (at, base)
             at += 4 * count
@@ -417,7 +422,7 @@ def size_total(block: Block) -> int:
 
 def is_plain(block: Block) -> bool:
     """Whether a block has no column beyond data, tag, node, meta and its seqs and times: no record
-    in it has a key, a delay or a time to live of its own."""
+    in it has a key, a group, a priority, a delay or a time to live of its own."""
     if not isinstance(block, bytes):
         block = block.head
     return block[1] < 1 << KEY and block[2] < 1 << DELAY and not block[3]
@@ -467,7 +472,7 @@ def join(parts: Sequence[bytes]) -> bytes:
 def select(view: BlockView, places: Sequence[int]) -> bytes:
     """Some records of a block as a block of their own, with all their columns. Costs by what is
     selected, however large the block is."""
-    picked = [[view.text(column, place) for place in places] for column in range(KEY + 1)]
+    picked = [[view.text(column, place) for place in places] for column in TEXTS]
     return pack(
         [texts if any(texts) else None for texts in picked],
         numbers={
@@ -493,7 +498,7 @@ def cut(view: BlockView, start: int, end: int) -> Block:
         if array is not None:
             number_bits |= 1 << column
             arrays.append(array)
-    for column in range(KEY + 1):
+    for column in TEXTS:
         part = view.column_ends(column, start, end)
         if part is None:
             continue

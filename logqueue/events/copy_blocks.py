@@ -7,6 +7,7 @@ topics, routers' progress, where the originals are; readers of the log derive co
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -27,8 +28,22 @@ Edge = tuple[str, int, str, int]
 """Name and number of a router, name and number of its source."""
 
 
+class Original(NamedTuple):
+    """What a copy keeps of a record: its texts, its priority, its group."""
+
+    texts: blocks.Texts
+    priority: int = 0
+    group: bytes = b""
+
+
+def original_at(view: blocks.BlockView, index: int) -> Original:
+    """A record of a block."""
+    texts = view.texts(index)
+    return Original(texts, view.number(blocks.PRIORITY, index), view.text(blocks.GROUP, index))
+
+
 def pack_copies(
-    edge: Edge, options: RouterOptions, seqs: Sequence[int], originals: Sequence[blocks.Texts]
+    edge: Edge, options: RouterOptions, seqs: Sequence[int], originals: Sequence[Original]
 ) -> bytes:
     """The block of some records' copies.
 
@@ -36,9 +51,11 @@ def pack_copies(
         edge: Which router makes them.
         options: Its options at that time.
         seqs: Of the originals.
-        originals: Their texts.
+        originals: The records.
     """
-    columns = [[texts[c] for texts in originals] for c in range(len(blocks.TEXT_COLUMNS))]
+    columns = [
+        [original.texts[c] for original in originals] for c in range(len(blocks.TEXT_COLUMNS))
+    ]
     if options.guarantee == "exactly_once":
         metas = zip(columns[blocks.META], seqs, strict=True)
         columns[blocks.META] = [_stamped(meta, edge, seq) for meta, seq in metas]
@@ -46,7 +63,22 @@ def pack_copies(
         columns[blocks.TAG] = []
     if not options.preserve_node:
         columns[blocks.NODE] = []
-    return blocks.pack([column if any(column) else None for column in columns])
+    order = [(original.priority, original.group) for original in originals]
+    return pack_ordered(columns, order)
+
+
+def pack_ordered(
+    columns: Sequence[Sequence[bytes]], order: Sequence[tuple[int, bytes]]
+) -> bytes:
+    """A block of some text columns, from the data on, and of priorities and groups; what no record
+    uses is left out."""
+    texts: list[Sequence[bytes] | None] = [c if any(c) else None for c in columns]
+    groups = [group for _, group in order]
+    if any(groups):
+        texts += [None] * (blocks.GROUP - len(texts))
+        texts.append(groups)
+    priorities = [priority for priority, _ in order]
+    return blocks.pack(texts, numbers={blocks.PRIORITY: priorities} if any(priorities) else None)
 
 
 def _stamped(meta: bytes, edge: Edge, seq: int) -> bytes:

@@ -47,6 +47,9 @@ DELAY_MS_MAX = 366 * 86_400_000
 """How far ahead a record may be delayed: a year, leap years included."""
 JOB_KEY_BYTES_MAX = 256
 PRIORITY_MAX = 1000
+"""Of topics, where it is advice."""
+JOB_PRIORITY_MAX = 9
+GROUP_BYTES_MAX = 128
 
 FOLLOW_UP_TOPICS_MAX = 32
 """Topics that one ack writes to."""

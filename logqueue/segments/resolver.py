@@ -15,8 +15,8 @@ import msgspec
 
 from logqueue import events as ev
 from logqueue.events import ChunkKey
-from logqueue.events.block import SEQ, BlockView, Texts, is_plain
-from logqueue.events.copy_blocks import pack_copies
+from logqueue.events.block import SEQ, BlockView, is_plain
+from logqueue.events.copy_blocks import Original, original_at, pack_copies
 from logqueue.segments.index import SegmentDamaged
 from logqueue.segments.known import KnownTopics, RouterFacts
 from logqueue.segments.payloads import payloads
@@ -232,9 +232,9 @@ class Resolver:
         whole = self._whole(router, segment, offset, seqs)
         if whole is not None:
             return whole
-        texts = []
+        originals = []
         for seq in seqs:
-            found = self._texts(router.source, seq, names, segment, offset)
+            found = self._original(router.source, seq, names, segment, offset)
             if found is None:
                 raise SegmentDamaged(
                     self.path,
@@ -242,9 +242,9 @@ class Resolver:
                     f"it copies record {seq} of topic instance {router.source}, which is in no "
                     "segment at hand",
                 )
-            texts.append(found)
+            originals.append(found)
         edge = router.name, router.router, names.name(router.source), router.source
-        return pack_copies(edge, router.options, seqs, texts)
+        return pack_copies(edge, router.options, seqs, originals)
 
     def _whole(
         self, router: RouterFacts, segment: int, offset: int, seqs: Sequence[int]
@@ -260,9 +260,9 @@ class Resolver:
             return original.content
         return None
 
-    def _texts(
+    def _original(
         self, topic: int, seq: int, names: KnownTopics, segment: int, before: int
-    ) -> Texts | None:
+    ) -> Original | None:
         """What a record said before a place in the log; None when no segment at hand tells."""
         for place in self._latest_first:
             if place > segment:
@@ -274,28 +274,28 @@ class Resolver:
             rewritten = kept.rewritten(topic, seq, limit)
             original = kept.original(topic, seq, limit)
             if rewritten is not None and (original is None or rewritten[0] >= original.offset):
-                return BlockView(rewritten[1]).texts(rewritten[2])
+                return original_at(BlockView(rewritten[1]), rewritten[2])
             if original is not None:
-                found = self._texts_of(original, seq - original.first, names, place)
+                found = self._original_of(original, seq - original.first, names, place)
                 if found is not None:
                     return found
         return None
 
-    def _texts_of(
+    def _original_of(
         self, original: _Original, index: int, names: KnownTopics, segment: int
-    ) -> Texts | None:
+    ) -> Original | None:
         content = original.content
         if isinstance(content, bytes):
-            return BlockView(content).texts(index)
+            return original_at(BlockView(content), index)
         if isinstance(content, CommittedChunk):
             block = self._chunk(content, segment, original.offset)
-            return BlockView(block).texts(index) if block is not None else None
+            return original_at(BlockView(block), index) if block is not None else None
         router, seq = content.router, content.seqs[index]
-        texts = self._texts(router.source, seq, names, segment, original.offset)
-        if texts is None:
+        found = self._original(router.source, seq, names, segment, original.offset)
+        if found is None:
             return None
         edge = router.name, router.router, names.name(router.source), router.source
-        return BlockView(pack_copies(edge, router.options, [seq], [texts])).texts(0)
+        return original_at(BlockView(pack_copies(edge, router.options, [seq], [found])), 0)
 
     def _chunk(self, committed: CommittedChunk, segment: int, before: int) -> bytes | None:
         for place in self._latest_first:

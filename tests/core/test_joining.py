@@ -182,7 +182,7 @@ def test_joined_blocks_hold_what_their_parts_hold(seed: int) -> None:
         numbers = range(len(blocks.NUMBER_COLUMNS))
         return [
             (
-                *(view.text(column, place) for column in range(blocks.KEY + 1)),
+                *(view.text(column, place) for column in blocks.TEXTS),
                 *(view.number(column, place) for column in numbers),
             )
             for place in range(view.count)

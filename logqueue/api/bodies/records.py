@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from io import BytesIO
 from operator import attrgetter
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Annotated, Any, ClassVar, TypeVar, cast
 
 import msgspec
 
@@ -29,6 +29,8 @@ _STEP_RECORD_BYTES = 1 << 10
 
 
 _R = TypeVar("_R", bound="RecordBody")
+
+Priority = Annotated[int, msgspec.Meta(ge=0, le=limits.JOB_PRIORITY_MAX)]
 
 
 class RecordBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -67,6 +69,8 @@ class JobBody(RecordBody, forbid_unknown_fields=False):
     max_deliveries: U64 | None = None
     key: str | None = None
     on_conflict: cmd.OnConflict | None = None
+    priority: Priority | None = None
+    group: str | None = None
 
 
 class JobsBody(AppendBody):
@@ -197,9 +201,9 @@ def pack_jobs(records: Sequence[JobBody], batch_node: str | None) -> Content:
     """
     texts = _Texts()
     texts.add(records, 0, batch_node)
-    keys = _Keys()
-    keys.add(records, 0)
-    return blocks.pack([*texts.used(), keys.used()], numbers=_numbers(records)), tuple(keys.keyed)
+    own = _JobTexts()
+    own.add(records, 0)
+    return blocks.pack([*texts.used(), *own.used()], numbers=_numbers(records)), tuple(own.keyed)
 
 
 def packing(
@@ -223,16 +227,16 @@ def _packing(
     for first, some in _portions(records):
         texts.add(some, first, batch_node)
         yield
-    keys = _Keys()
+    own = _JobTexts()
     numbers: dict[int, list[int]] = {}
     if are_jobs:
         all_jobs = cast("Sequence[JobBody]", records)
         for first, jobs in _portions(all_jobs):
-            keys.add(jobs, first)
+            own.add(jobs, first)
             yield
         numbers = _numbers(all_jobs)
         yield
-    head, values = blocks.layout([*texts.used(), keys.used()], numbers)
+    head, values = blocks.layout([*texts.used(), *own.used()], numbers)
     # Written over in place: a buffer that grows is copied whole now and then.
     block = BytesIO(bytes(sum(map(len, head)) + sum(map(len, values))))
     block.writelines(head)
@@ -244,7 +248,7 @@ def _packing(
             yield
             size = 0
     # Nor is this a copy: the buffer becomes the block.
-    return block.getvalue(), tuple(keys.keyed)
+    return block.getvalue(), tuple(own.keyed)
 
 
 def _portions(records: Sequence[_R]) -> Iterator[tuple[int, Sequence[_R]]]:
@@ -265,6 +269,7 @@ def _numbers(records: Sequence[JobBody]) -> dict[int, list[int]]:
         blocks.NOT_BEFORE: [record.not_before or 0 for record in records],
         blocks.TTL: [record.ttl_ms or 0 for record in records],
         blocks.MAX_DELIVERIES: [record.max_deliveries or 0 for record in records],
+        blocks.PRIORITY: [record.priority or 0 for record in records],
     }
     return {column: values for column, values in numbers.items() if any(values)}
 
@@ -295,25 +300,28 @@ class _Texts:
         return [column if any(column) else None for column in self._columns]
 
 
-class _Keys:
-    """The key column of a batch, after the checks of each job."""
+class _JobTexts:
+    """The text columns that only jobs have, after the checks of each job."""
 
     def __init__(self) -> None:
         self.keyed: list[cmd.Keyed] = []
-        self._column: list[bytes] = []
+        self._keys: list[bytes] = []
+        self._groups: list[bytes] = []
 
     def add(self, records: Sequence[JobBody], first: int) -> None:
         """Take in jobs, the first of which has this place in its batch."""
         for index, record in enumerate(records, first):
             _check_job(index, record)
             key = b"" if record.key is None else blocks.write_string(record.key)
-            self._column.append(key)
+            self._keys.append(key)
+            group = b"" if record.group is None else blocks.write_string(record.group)
+            self._groups.append(group)
             if record.key is not None:
                 self.keyed.append(cmd.Keyed(index, key, record.on_conflict or "replace"))
 
-    def used(self) -> list[bytes] | None:
-        """The column, None when no job has a key."""
-        return self._column if self.keyed else None
+    def used(self) -> list[list[bytes] | None]:
+        """The columns from the key on, None for one that no job uses."""
+        return [column if any(column) else None for column in (self._keys, self._groups)]
 
 
 def _check_record(index: int, record: RecordBody, node: str | None, meta: bytes) -> None:
@@ -343,6 +351,11 @@ def _check_job(index: int, record: JobBody) -> None:
         value: int | None = getattr(record, name)
         if value is not None and value > limits.U64_MAX:
             raise InvalidRequest(f"{where}.{name} must be at most {limits.U64_MAX}")
+    if record.group is not None:
+        if not record.group:
+            raise InvalidRequest(f"{where}.group is empty; leave it out for a job without a group")
+        if len(record.group.encode()) > limits.GROUP_BYTES_MAX:
+            raise InvalidRequest(f"{where}.group is over {limits.GROUP_BYTES_MAX} bytes")
     if record.key is None:
         return
     if not record.key:

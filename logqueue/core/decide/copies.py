@@ -3,7 +3,7 @@
 Owns: the stamped meta, and the events that append copies to a topic that may have to be created.
 Changes nothing. Must not know: why a job comes to an end.
 
-A copy has the data, tag and node of the original. Its meta is the original's with stamps, each a
+A copy has the data, tag, node, priority and group of the original. Its meta is the original's with stamps, each a
 string: readers need not guess a type.
 """
 
@@ -17,6 +17,7 @@ from logqueue import events as ev
 from logqueue.core.batch import Batch
 from logqueue.core.topic import Topic
 from logqueue.errors import RecordTooLarge, Throttled, TopicFull
+from logqueue.events.block import read_string
 from logqueue.model import limits
 
 NO_ROOM = (RecordTooLarge, TopicFull, Throttled)
@@ -36,6 +37,13 @@ def stamped(meta: bytes, stray_key: str, stamps: Iterable[tuple[str, str]]) -> b
     for name, value in stamps:
         keys[name] = msgspec.Raw(_encoder.encode(value))
     return _encoder.encode(keys)
+
+
+def order_stamps(prefix: str, order: tuple[int, bytes]) -> list[tuple[str, str]]:
+    """What a copy says of the priority and the group of its original, where it has them."""
+    priority, group = order
+    stamps = [(prefix + "priority", str(priority))] if priority else []
+    return [*stamps, (prefix + "group", read_string(group))] if group else stamps
 
 
 def hops_of(topic: Topic, seqs: Iterable[int], hops_of_new: int = 0) -> list[int]:

@@ -11,7 +11,13 @@ from collections.abc import Sequence
 from logqueue import events as ev
 from logqueue.core.commands import DeadLetterReason
 from logqueue.core.decide.appends import new_topic
-from logqueue.core.decide.copies import as_many_as_fit, hops_of, removable, stamped
+from logqueue.core.decide.copies import (
+    as_many_as_fit,
+    hops_of,
+    order_stamps,
+    removable,
+    stamped,
+)
 from logqueue.core.decide.endings import append_copies, finish
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
@@ -113,7 +119,8 @@ def dead_letter(
             stamps += _attributes(topic, seq)
         metas.append(stamped(texts[blocks.META], STRAY_META, stamps))
     hops = hops_of(topic, (seq for seq, _, _ in records))
-    events = append_copies(state, target, records, metas, hops, now, (topic.name,))
+    order = [topic.order_of(seq) for seq, _, _ in records]
+    events = append_copies(state, target, records, metas, order, hops, now, (topic.name,))
     events.append(
         ev.RecordsRemoved(now, topic.number, list(seqs), len(seqs), reason=reason, node=node)
     )
@@ -162,7 +169,7 @@ def _attributes(topic: Topic, seq: int) -> list[tuple[str, str]]:
     bound = view.number(blocks.MAX_DELIVERIES, index)
     if bound:
         stamps.append((STAMP + "max_deliveries", str(bound)))
-    return stamps
+    return stamps + order_stamps(STAMP, topic.order_of(seq))
 
 
 def _postponed(topic: Topic, seqs: list[int], now: int) -> ev.JobsReleased:

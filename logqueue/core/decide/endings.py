@@ -14,13 +14,14 @@ from typing import Literal
 from logqueue import events as ev
 from logqueue.core.batch import Record
 from logqueue.core.decide.appends import append_event, evicted_with, new_topic
-from logqueue.core.decide.copies import hops_of, stamped
+from logqueue.core.decide.copies import hops_of, order_stamps, stamped
 from logqueue.core.decide.multi_part import MultiPartDecision
 from logqueue.core.queue_topic import QueueTopic, topic_of
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.events import block as blocks
 from logqueue.events.block import META
+from logqueue.events.copy_blocks import pack_ordered
 from logqueue.model.config import TopicOptions
 
 STRAY_META = "$archived_meta"
@@ -84,10 +85,12 @@ def archive(
             ("$enqueued_at", str(ts)),
             ("$finished_at", str(now)),
             ("$finished_by", node),
+            *order_stamps("$", topic.order_of(seq)),
         )
         metas.append(stamped(texts[META], STRAY_META, stamps))
     known = hops_of(topic, (seq for seq, _, _ in records), hops)
-    return append_copies(state, target, records, metas, known, now, (*via, topic.name))
+    order = [topic.order_of(seq) for seq, _, _ in records]
+    return append_copies(state, target, records, metas, order, known, now, (*via, topic.name))
 
 
 def append_copies(
@@ -95,6 +98,7 @@ def append_copies(
     target: str,
     records: Sequence[Record],
     metas: Sequence[bytes],
+    order: Sequence[tuple[int, bytes]],
     hops: Sequence[int],
     now: int,
     via: Collection[str] = (),
@@ -108,6 +112,7 @@ def append_copies(
         target: The topic.
         records: The originals; at least one.
         metas: What the copies have instead of the originals' metas.
+        order: The priority and the group of each; copies keep them, for a target that is a queue.
         hops: See `hops_of`. Copies keep them, so that every loop of routers ends.
         now: The clock.
         via: Topics whose ends and evictions have led here. A loop of archives is followed no
@@ -127,7 +132,7 @@ def append_copies(
     for alike in range(1, len(records) + 1):
         if alike < len(records) and hops[alike] == hops[start]:
             continue
-        block = _block_of(records[start:alike], metas[start:alike])
+        block = _block_of(records[start:alike], metas[start:alike], order[start:alike])
         count = alike - start
         part = append_event(state, topic, block, count, now, None, hops[start])
         copies.add([part] if start == 0 else copies.rebase([part]))
@@ -142,8 +147,10 @@ def append_copies(
     return copies.events
 
 
-def _block_of(records: Sequence[Record], metas: Sequence[bytes]) -> bytes:
+def _block_of(
+    records: Sequence[Record], metas: Sequence[bytes], order: Sequence[tuple[int, bytes]]
+) -> bytes:
     """The block of some records with other metas."""
     columns = [[texts[c] for _, _, texts in records] for c in range(len(blocks.TEXT_COLUMNS))]
     columns[blocks.META] = list(metas)
-    return blocks.pack([column if any(column) else None for column in columns])
+    return pack_ordered(columns, order)

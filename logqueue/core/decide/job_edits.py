@@ -98,7 +98,11 @@ def _edited(topic: QueueTopic, job: JobSummary, command: cmd.EditJob, due: int, 
         blocks.MAX_DELIVERIES: job.max_deliveries,
         blocks.UPDATED_AT: max(now, 1),
     }
-    texts = (data, tag, view.text(blocks.NODE, index), meta, job.key)
+    priority = view.number(blocks.PRIORITY, index)
+    numbers[blocks.PRIORITY] = priority if command.priority is None else command.priority
+    numbers[blocks.UNIQUE] = view.number(blocks.UNIQUE, index)
+    others = (view.text(column, index) for column in blocks.TEXTS[blocks.KEY :])
+    texts = (data, tag, view.text(blocks.NODE, index), meta, *others)
     return blocks.pack(
         [[text] if text else None for text in texts],
         seqs=[job.seq],

@@ -121,8 +121,8 @@ def _replacements(
     there are none."""
     if not replaced:
         return []
-    texts = [view.column(column) for column in range(blocks.KEY + 1)]
-    asked = (blocks.DELAY, blocks.NOT_BEFORE, blocks.TTL, blocks.MAX_DELIVERIES)
+    texts = [view.column(column) for column in blocks.TEXTS]
+    asked = (blocks.DELAY, blocks.NOT_BEFORE, blocks.TTL, blocks.MAX_DELIVERIES, blocks.PRIORITY)
     numbers = {column: found for column in asked if (found := view.numbers(column)) is not None}
     seqs = sorted(replaced)
     places = [replaced[seq] for seq in seqs]

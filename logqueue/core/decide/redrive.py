@@ -147,6 +147,10 @@ class _Copies:
             bounds = [_bound(meta) for meta in metas]
             if any(bounds):
                 numbers[blocks.MAX_DELIVERIES] = bounds
+            order = [self.source.order_of(seq) for seq, _, _ in records]
+            if any(priority for priority, _ in order):
+                numbers[blocks.PRIORITY] = [priority for priority, _ in order]
+            columns.append([group for _, group in order])
         block = blocks.pack([c if any(c) else None for c in columns], numbers=numbers)
         return self.decided.rebase(write(self.state, self.target, block, len(records), self.now))
 

@@ -282,9 +282,12 @@ def require_queue_for(topic: Topic, block: bytes, keyed: Sequence[cmd.Keyed] = (
             ("delay_ms", blocks.DELAY),
             ("not_before", blocks.NOT_BEFORE),
             ("max_deliveries", blocks.MAX_DELIVERIES),
+            ("priority", blocks.PRIORITY),
         )
         if view.numbers(column) is not None
     ]
+    if view.column(blocks.GROUP) is not None:
+        asked.append("group")
     if asked:
         raise NotAQueue(
             f"topic '{topic.name}' is a log: its records cannot have `{asked[0]}`; only topics "
@@ -342,8 +345,9 @@ def compact(state: State, command: cmd.Compact, now: int) -> Decision[cmd.Done]:
         columns.append(texts if any(texts) else None)
     numbers: dict[int, list[int]] = {}
     if not all(batch.is_plain for batch in batches):
-        keys = [text for batch in batches for text in _keys_of(batch)]
-        columns.append(keys if any(keys) else None)
+        for column in blocks.TEXTS[len(columns) :]:
+            texts = [text for batch in batches for text in _texts_of(batch, column)]
+            columns.append(texts if any(texts) else None)
         for column in range(blocks.DELAY, len(blocks.NUMBER_COLUMNS)):
             values = [value for batch in batches for value in _numbers_of(batch, column)]
             if any(values):
@@ -361,9 +365,9 @@ def compact(state: State, command: cmd.Compact, now: int) -> Decision[cmd.Done]:
     return Decision([moved], cmd.Done(len(records)))
 
 
-def _keys_of(batch: Batch) -> Iterator[bytes]:
+def _texts_of(batch: Batch, column: int) -> Iterator[bytes]:
     view = blocks.BlockView(batch.block)
-    return (view.text(blocks.KEY, index) for index in batch.live_indexes())
+    return (view.text(column, index) for index in batch.live_indexes())
 
 
 def _numbers_of(batch: Batch, column: int) -> Iterator[int]:

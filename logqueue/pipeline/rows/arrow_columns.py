@@ -14,15 +14,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logqueue.events.block import KEY, NUMBER_COLUMNS, BlockError, BlockView
+from logqueue.events.block import NUMBER_COLUMNS, TEXTS, BlockError, BlockView
 
 Ints = npt.NDArray[np.int64]
 
 LARGE_RECORDS_MIN = 64
 """Blocks from this size on are wrapped one by one; smaller ones are looked at all together."""
 
-_TEXTS = KEY + 1
-_BITS = np.array([bits.bit_count() for bits in range(256)], np.int64)
+_TEXTS = len(TEXTS)
+_BITS = np.array([bits.bit_count() for bits in range(1 << len(NUMBER_COLUMNS))], np.int64)
 _MAX = np.iinfo(np.int64).max
 
 
@@ -118,12 +118,11 @@ class SmallBlocks(ColumnPiece):
         self._at = at = np.cumsum(lengths) - lengths
         self._stop = at + lengths
         self._text_bits = raw[at + 1]
-        self._number_bits = raw[at + 2]
+        self._number_bits = raw[at + 2].astype(np.uint16) | raw[at + 3].astype(np.uint16) << 8
         if (
             (raw[at] != 1).any()
             or (self._text_bits >> _TEXTS).any()
             or (self._number_bits >> len(NUMBER_COLUMNS)).any()
-            or raw[at + 3].any()
         ):
             raise BlockError("a block of a version or with columns this version does not know")
         self.counts = self._words[at + 4].astype(np.int64)
