@@ -11,20 +11,15 @@ from itertools import pairwise
 
 from logqueue.core import record_times
 from logqueue.core.batches import live_size
+from logqueue.core.contradictions import Contradiction as Contradiction
 from logqueue.core.leases import Grant, JobEntry
+from logqueue.core.order_invariants import check_order
 from logqueue.core.queue_state import QueueState
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.record_times import moment
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
-from logqueue.events.block import DELAY, KEY, TAG, BlockView
-
-
-class Contradiction(Exception):
-    """A state says two things that cannot both be; the message says where.
-
-    Raised, not asserted: `logqueue check` rests on it, and assertions can be switched off.
-    """
+from logqueue.events.block import DELAY, KEY, TAG, TEXTS, BlockView
 
 
 def check(state: State) -> None:
@@ -146,7 +141,9 @@ def _check_attributes(topic: Topic) -> None:
         if not batch.is_plain:
             view = BlockView(batch.block)
             for index in batch.live_indexes():
-                size += 8 * (view.number_bits >> DELAY).bit_count() + len(view.text(KEY, index))
+                size += 8 * (view.number_bits >> DELAY).bit_count() + sum(
+                    len(view.text(column, index)) for column in TEXTS[KEY:]
+                )
                 expires_at = record_times.expires_at(view, index, batch.ts_at(index))
                 if expires_at:
                     expiries.add(moment(expires_at, batch.seq_at(index)))
@@ -250,7 +247,7 @@ def _check_queue(topic: QueueTopic, next_lease: int) -> None:
     for seq, due in timed.items():
         if seq not in queue.jobs:
             is_delayed = moment(due, seq) in queue.delayed
-            if is_delayed == (seq in queue.reclaim):
+            if queue.order is None and is_delayed == (seq in queue.reclaim):
                 raise Contradiction(f"{where}: timed {seq} is not in one place")
             if is_delayed:
                 delayed.add(moment(due, seq))
@@ -262,8 +259,12 @@ def _check_queue(topic: QueueTopic, next_lease: int) -> None:
         raise Contradiction(f"{where}: {queue.orphans} orphans, {orphans} are")
     if held != queue.held.keys():
         raise Contradiction(f"{where}: holds")
-    if not (reclaim == set(queue.reclaim) and len(reclaim) == len(queue.reclaim)):
-        raise Contradiction(where)
+    kept_back = check_order(topic, queue.order, reclaim) if queue.order is not None else set[int]()
+    if queue.is_building:
+        return
+    claimable = reclaim - kept_back
+    if not (claimable == set(queue.reclaim) and len(claimable) == len(queue.reclaim)):
+        raise Contradiction(f"{where}: claimable by its seq")
     if not (delayed == set(queue.delayed) and len(delayed) == len(queue.delayed)):
         raise Contradiction(where)
     if streams != queue.streams:
@@ -275,7 +276,7 @@ def _check_queue(topic: QueueTopic, next_lease: int) -> None:
     _check_grants(where, queue, grants)
     if not (1 <= queue.cursor <= topic.head + 1):
         raise Contradiction(f"{where}: cursor {queue.cursor} {topic.head}")
-    _check_places(topic, timed)
+    _check_places(topic, timed, len(reclaim))
     if not all(count >= 0 for count in queue.finished.values()):
         raise Contradiction(where)
 
@@ -293,7 +294,7 @@ def _timed(topic: Topic) -> dict[int, int]:
     return found
 
 
-def _check_places(topic: QueueTopic, timed: Container[int]) -> None:
+def _check_places(topic: QueueTopic, timed: Container[int], back: int) -> None:
     """Every live job is in exactly one place, and the claim cursor finds the fresh ones."""
     where, queue = topic.name, topic.queue
     live = [seq for batch in topic.batches for seq in batch.live_seqs()]
@@ -311,7 +312,7 @@ def _check_places(topic: QueueTopic, timed: Container[int]) -> None:
     fresh = sum(s >= queue.cursor and s not in timed and s not in queue.placed for s in live)
     if queue.has_overdue:
         fresh += sum(s < queue.cursor and s not in timed and s not in queue.jobs for s in live)
-    if topic.ready != len(queue.reclaim) + fresh:
+    if topic.ready != back + fresh:
         raise Contradiction(f"{where}: ready")
     waiting = topic.ready + len(queue.delayed)
     if waiting + queue.leased + len(queue.held) != topic.live:

@@ -14,7 +14,17 @@ from logqueue.core import record_times
 from logqueue.core.commands import JobState
 from logqueue.core.job_filter import ANY_JOB, JobFilterRun, ScanRun, state_of
 from logqueue.core.queue_topic import QueueTopic
-from logqueue.events.block import DATA, KEY, MAX_DELIVERIES, META, TAG, UPDATED_AT, BlockView
+from logqueue.events.block import (
+    DATA,
+    GROUP,
+    KEY,
+    MAX_DELIVERIES,
+    META,
+    PRIORITY,
+    TAG,
+    UPDATED_AT,
+    BlockView,
+)
 from logqueue.model import limits
 
 
@@ -24,13 +34,14 @@ class JobSummary(NamedTuple):
     Attributes:
         ts, updated_at: When it was written, and replaced by a keyed write (0: never); ms epoch.
         deliveries: Claims so far.
+        priority: 0 to 9, 0 for none.
         given_back: How many of them do not count towards `max_deliveries`.
         max_deliveries: Its own bound, 0 when the topic's counts.
         node, deadline, lease: Who holds it and until when, as of the last claim; "" and 0 when
             none does.
         not_before: When it becomes ready; 0 unless it is delayed.
         expires_at: Last ms of its life, by its own time to live or the topic's; 0: no end.
-        data, tag, meta, key: JSON fragments; b"" when absent.
+        data, tag, meta, key, group: JSON fragments; b"" when absent.
         error: The last error a worker gave with it, or None.
     """
 
@@ -51,6 +62,8 @@ class JobSummary(NamedTuple):
     key: bytes
     error: str | None
     given_back: int
+    priority: int = 0
+    group: bytes = b""
 
 
 class JobListing(NamedTuple):
@@ -170,6 +183,8 @@ def _view(topic: QueueTopic, seq: int, *, with_data: bool = True) -> JobSummary:
         key=view.text(KEY, index),
         error=job.error if job is not None else None,
         given_back=job.given_back if job is not None else 0,
+        priority=view.number(PRIORITY, index),
+        group=view.text(GROUP, index),
     )
 
 

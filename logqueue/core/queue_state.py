@@ -8,14 +8,14 @@ A job is in one of these places. A job never delivered has no entry in `jobs`:
 
     fresh      seq >= cursor, not timed, in none of the indexes
     delayed    in `delayed`, claimable at its time
-    reclaimed  in `reclaim`, claimable; in the order of seqs among the fresh ones
+    reclaimed  in `reclaim`, claimable; in the order of seqs among the fresh ones; or in `order`
     leased     in `jobs` with a grant
     held       in `jobs` and in `held`, waits for an operator
     orphan     in `jobs` with a grant but `live` False: the record went while it was leased; the
                entry stays until the holder settles or the lease runs out
 
-A *timed* job was delayed when it was written, or replaced later: it always comes through `delayed`
-or `reclaim`, and the cursor passes over it.
+A *timed* job was delayed when it was written, or replaced later, or it has a priority or a group:
+it always comes through `delayed`, `reclaim` or `order`, and the cursor passes over it.
 
 Expiry is lazy. `elapse(now)` is the only place where time acts, on so many jobs in one call. Once
 it has no more to do it is idempotent, and calls with rising times leave the same state as the last
@@ -27,13 +27,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import compress, groupby, repeat
-from math import ceil
 from operator import attrgetter, itemgetter
 from typing import Any, cast
 
 from sortedcontainers import SortedList
 
 from logqueue.core.backoff import delay_ms
+from logqueue.core.claim_order import ClaimOrder
+from logqueue.core.claim_rates import RateSpent
 from logqueue.core.deadlines import Deadlines
 from logqueue.core.job_ends import EndListener
 from logqueue.core.keys import WaitingKeys
@@ -42,7 +43,7 @@ from logqueue.core.record_times import moment, seq_of, time_of
 from logqueue.core.timed_runs import TimedRuns
 from logqueue.events import JobSnapshot
 from logqueue.model import limits
-from logqueue.model.config import BackoffOptions, ClaimRateOptions
+from logqueue.model.config import BackoffOptions
 
 _grant = attrgetter("grant")
 _lease = attrgetter("lease")
@@ -57,6 +58,8 @@ class QueueState:
         held: Held jobs, with the log segment that says so.
         keys: Keys of waiting jobs; None while no job has had one.
         leased: Live jobs under a lease (as of the last `elapse`).
+        order: The order of jobs with a priority or a group; None while no job has had one that
+            counts.
         orphans: Leases whose record is gone.
         timed_runs: Runs of timed jobs, which the cursor need not look at.
         dead_lettered: Jobs moved to the dead-letter topic over this instance's life.
@@ -64,6 +67,7 @@ class QueueState:
         end_listeners: Who learns of the ends of its jobs, see `job_ends`; mostly none.
         has_overdue: Whether the cursor may have passed jobs beyond their TTL that found no room
             where they are to go.
+        rate_spent: What of the claim rate is spent; an observation, not part of the replayed state.
         rests_to: Up to this time, ms since the epoch, `elapse` has nothing to do; it may be earlier
             than it need be.
         returning: From which seq on, up to the cursor, jobs are still to be found that the cursor
@@ -78,10 +82,10 @@ class QueueState:
     """
 
     __slots__ = (
-        "_grants", "_rate_spent_at", "_rate_spent_until", "_rules", "cursor", "dead_lettered",
+        "_grants", "_rules", "cursor", "dead_lettered",
         "delayed", "end_listeners", "entered_to", "finished", "has_errors", "has_given_back",
-        "has_overdue", "has_timed", "held", "jobs", "keys", "lapsed", "lapses", "leased", "orphans",
-        "reclaim", "rests_to", "returning", "streams", "timed_runs",
+        "has_overdue", "has_timed", "held", "jobs", "keys", "lapsed", "lapses", "leased", "order",
+        "orphans", "rate_spent", "reclaim", "rests_to", "returning", "streams", "timed_runs",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -96,8 +100,7 @@ class QueueState:
         self.lapsed: dict[str, int] = {}
         self.lapses = 0
         self.timed_runs = TimedRuns()
-        self._rate_spent_until = 0.0
-        self._rate_spent_at = 0
+        self.rate_spent = RateSpent()
         self._rules: list[tuple[int, BackoffOptions | None]] = []
         self._begin(1)
 
@@ -114,6 +117,8 @@ class QueueState:
         self.leased = 0
         self.orphans = 0
         self.rests_to = 0
+        # Made again by `apply.ordering`.
+        self.order: ClaimOrder | None = None
         self._grants = Deadlines()
 
     # -- queries ---------------------------------------------------------------------------------
@@ -124,6 +129,9 @@ class QueueState:
         lapse = self.next_lapse()
         if lapse is not None:
             due = lapse if due is None else min(due, lapse)
+        freed = self.order.next_due() if self.order is not None else None
+        if freed is not None:
+            due = freed if due is None else min(due, freed)
         return due
 
     def next_lapse(self) -> int | None:
@@ -141,6 +149,11 @@ class QueueState:
         for bucket in self._grants.buckets():
             yield [grant for _, _, grant in bucket if grant.live]
 
+    @property
+    def is_building(self) -> bool:
+        """Whether the order of claims is being made for jobs that were there before it."""
+        return self.order is not None and self.order.built_to is not None
+
     def is_waiting(self, seq: int) -> bool:
         """Whether a live job is ready or delayed."""
         job = self.jobs.get(seq)
@@ -155,30 +168,6 @@ class QueueState:
         """Where the jobs are that the cursor may meet and that are not fresh, beside timed ones:
         only those on hold, unless a job behind the cursor has an entry."""
         return self.jobs if self.entered_to >= self.cursor else self.held
-
-    def rate_allows(self, rate: ClaimRateOptions, now: int) -> int:
-        """How many jobs the claim rate allows at a time."""
-        cost = 1000 / rate.per_s
-        spent = self._rate_spent(rate, now)
-        # A hair more: what was refilled to the millisecond must not be lost to rounding.
-        return max(int((rate.burst_jobs * cost - spent) / cost + 1e-6), 0)
-
-    def rate_refills_in(self, rate: ClaimRateOptions, now: int) -> int:
-        """Milliseconds until the claim rate lets the next job go."""
-        cost = 1000 / rate.per_s
-        wait = ceil(self._rate_spent(rate, now) - (rate.burst_jobs - 1) * cost - 1e-6)
-        return wait + max(self._rate_spent_at - now, 0) if wait > 0 else 0
-
-    def _rate_spent(self, rate: ClaimRateOptions, now: int) -> float:
-        """What of a claim rate is spent, in milliseconds of its refilling.
-
-        While the clock, set back, is before the last claim, nothing refills. By more than a whole
-        burst takes it must not be: then the burst is refilled.
-        """
-        back = self._rate_spent_at - now
-        if back > rate.burst_jobs * 1000 / rate.per_s:
-            return 0.0
-        return max(self._rate_spent_until - max(now, self._rate_spent_at), 0.0)
 
     def held_by(self, stream: int) -> int:
         """How many unexpired leases a work stream holds."""
@@ -239,9 +228,11 @@ class QueueState:
                 job = self.jobs.get(seq)
                 if job is not None:
                     job.ready_at = 0
-            self.reclaim.update(seqs)
+            self._admit(seqs)
             if some < due:
                 return True
+        if self.order is not None and self.order.elapse(now, max(left, 1)):
+            return True
         next_due = self.next_due()
         self.rests_to = limits.U64_MAX if next_due is None else next_due - 1
         return False
@@ -283,7 +274,7 @@ class QueueState:
         return rules[index][1] if index < len(rules) else backoff
 
     def claim(self, grant: Grant, first_lease: int) -> None:
-        """Lease jobs that are fresh or reclaimed."""
+        """Lease jobs that are fresh or reclaimed. If there is an order, it has been changed."""
         jobs = self.jobs
         seqs = grant.seqs
         if self.keys is not None:
@@ -295,7 +286,7 @@ class QueueState:
                 self._claim_known(seq, lease, grant)
         else:
             jobs.update(zip(seqs, map(JobEntry, repeat(1), leases, repeat(grant)), strict=True))
-            if self.has_timed:
+            if self.has_timed and self.reclaim:
                 for seq in seqs:
                     self.reclaim.discard(seq)
         self.leased += len(seqs)
@@ -307,30 +298,15 @@ class QueueState:
             job = self.jobs[seq] = JobEntry()
             if self.has_timed:
                 self.reclaim.discard(seq)
-        elif job.grant is None:
+        elif job.grant is not None:
+            self._end_lease(seq, job)
+        elif job.ready_at:
             self._leave_place(seq, job)
         else:
-            self._end_lease(seq, job)
+            self.reclaim.discard(seq)
         job.deliveries += 1
         job.lease = lease
         job.grant = grant
-
-    def spend_rate(self, rate: ClaimRateOptions, jobs: int, now: int) -> None:
-        """Jobs were handed out under a claim rate."""
-        spent = self._rate_spent(rate, now)
-        self._rate_spent_until = now + spent + jobs * 1000 / rate.per_s
-        self._rate_spent_at = now
-
-    def change_rate(
-        self, before: ClaimRateOptions | None, after: ClaimRateOptions | None, now: int
-    ) -> None:
-        """Another claim rate: what was handed out counts by the jobs, not by the time it cost."""
-        if before is None or after is None:
-            self._rate_spent_until = 0.0
-        else:
-            spent = self._rate_spent(before, now)
-            self._rate_spent_until = now + spent * before.per_s / after.per_s
-        self._rate_spent_at = now
 
     def extend(self, node: str, deadline: int, seqs: Iterable[int]) -> None:
         """Set a new deadline for held leases; a lease keeps its number, deliveries and stream."""
@@ -414,6 +390,8 @@ class QueueState:
         job.given_back = 0
         job.error = error
         self.held[seq] = segment
+        if self.order is not None:
+            self.order.settled(seq)
 
     def release_hold(self, seq: int, *, timed: bool) -> None:
         """A held job is claimable again, and was never delivered."""
@@ -423,7 +401,7 @@ class QueueState:
             known = self.jobs.get(seq)
             if known is None:
                 known = self.jobs[seq] = JobEntry()
-                self.reclaim.discard(seq)
+                self._withdraw(seq)
             elif known.grant is not None:
                 self._end_lease(seq, known)
             else:
@@ -457,7 +435,12 @@ class QueueState:
         """A timed job is about to be removed; one with an entry in `jobs` is found by that."""
         if seq not in self.jobs:
             self.delayed.discard(moment(due, seq))
-            self.reclaim.discard(seq)
+            self._withdraw(seq)
+
+    def undelay(self, seq: int, due: int) -> None:
+        """The same for one that is no longer in its order."""
+        if due and seq not in self.jobs:
+            self.delayed.discard(moment(due, seq))
 
     def reschedule(self, seq: int, due: int) -> None:
         """A waiting job that has been delivered before got new content; `due` 0 means now."""
@@ -506,6 +489,9 @@ class QueueState:
             orphans = sum(not job.live for job in jobs)
             self.orphans -= orphans
             self.leased += orphans
+        if self.order is not None:
+            for seq in seqs:
+                self.order.unleased(seq)
         if grant.stream:
             self._leave_stream(seqs, grant)
         self._spend(grant, ended)
@@ -629,10 +615,9 @@ class QueueState:
         """Take over what another state of the same queue has seen that is in no log: the
         claim rate that is spent, the rules of leases whose end was not noticed yet, and whose
         leases ran out."""
-        self._rate_spent_until = other._rate_spent_until
+        self.rate_spent = other.rate_spent
         self._rules = other._rules
         self.rests_to = 0
-        self._rate_spent_at = other._rate_spent_at
         self.lapsed = other.lapsed
         self.lapses = other.lapses
 
@@ -651,6 +636,7 @@ class QueueState:
             *self._grants.release(),
             *large_parts(self.reclaim),
             *large_parts(self.delayed),
+            *(self.order.release() if self.order is not None else ()),
         ]
 
     # -- internals -------------------------------------------------------------------------------
@@ -675,7 +661,29 @@ class QueueState:
             self.delayed.discard(moment(job.ready_at, seq))
             job.ready_at = 0
         else:
-            self.reclaim.discard(seq)
+            self._withdraw(seq)
+
+    def _admit(self, seqs: Sequence[int]) -> None:
+        """Jobs have become claimable."""
+        order = self.order
+        if order is None:
+            self.reclaim.update(seqs)
+            return
+        for job in order.records.orders_of(sorted(seqs)):
+            if not order.owns(job):
+                self.reclaim.add(job.seq)
+            elif order.knows(job):
+                order.admit(job)
+
+    def _withdraw(self, seq: int) -> None:
+        """A job is no longer claimable."""
+        order = self.order
+        for job in order.records.orders_of((seq,)) if order is not None else ():
+            assert order is not None
+            if order.owns(job) and order.knows(job):
+                order.withdraw(job)
+        # What the order owns may have come here before it was replaced.
+        self.reclaim.discard(seq)
 
     def _end_lease(self, seq: int, job: JobEntry) -> None:
         grant = job.grant
@@ -687,6 +695,8 @@ class QueueState:
         job.grant = None
         if job.live:
             self.leased -= 1
+        if self.order is not None:
+            self.order.unleased(seq)
         self._leave_stream((seq,), grant)
 
     def _leave_stream(self, seqs: Iterable[int], grant: Grant) -> None:
@@ -705,8 +715,12 @@ class QueueState:
             job.ready_at = ready_at
             self.delayed.add(moment(ready_at, seq))
             self.rests_to = min(self.rests_to, ready_at - 1)
-        else:
+        elif self.order is None:
             self.reclaim.add(seq)
+        else:
+            self._admit((seq,))
+        if self.order is not None:
+            self.order.settled(seq)
         if self.keys is not None:
             self.keys.begin_waiting(seq)
 

@@ -8,14 +8,18 @@ Code about jobs takes a `QueueTopic`; code about both types narrows a `Topic` wi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Iterable, Sequence
+from itertools import chain, repeat
 from typing import Any
 
 from logqueue.core.batch import Batch
+from logqueue.core.claim_order import ClaimOrder, OrderOf
+from logqueue.core.group_orders import order_for
+from logqueue.core.places import Ageing
 from logqueue.core.queue_state import QueueState
 from logqueue.core.record_attributes import JobAttributeIndex
 from logqueue.core.topic import Topic
+from logqueue.events.block import GROUP, PRIORITY, BlockView
 from logqueue.model.config import TopicOptions
 
 
@@ -52,8 +56,56 @@ class QueueTopic(Topic):
         is_plain = not queue.jobs and not queue.end_listeners
         return super().evicted_max if is_plain else self.removed_max
 
+    @property
+    def has_ordered(self) -> bool:
+        """Whether any job ever had a priority or a group."""
+        return self.attributes is not None and self.attributes.has_ordered
+
+    def new_order(self) -> ClaimOrder:
+        """An order of claims for this queue, without jobs."""
+        return order_for(self, self.config.groups)
+
+    def _order_with(self, job: OrderOf) -> ClaimOrder | None:
+        return self.new_order() if job.priority or self.config.groups is not None else None
+
+    def orders_of(self, seqs: Sequence[int]) -> list[OrderOf]:
+        """What the order of claims depends on, of the live jobs among ascending seqs."""
+        found: list[OrderOf] = []
+        for batch, start, end in self.batches.runs(seqs):
+            there = batch.seqs_at(start, end)
+            if batch.is_plain:
+                found += map(OrderOf, there, repeat(0), repeat(b""))
+                continue
+            view = BlockView(batch.block)
+            priorities: Iterable[int] = view.numbers(PRIORITY, start, end) or repeat(0)
+            groups: Iterable[bytes] = view.column(GROUP, start, end) or repeat(b"")
+            found += map(OrderOf, there, priorities, groups)
+        return found
+
+    def is_claimable(self, seq: int) -> bool:
+        """Whether a live job that comes by itself is neither leased nor held nor delayed."""
+        queue = self.queue
+        job = queue.jobs.get(seq)
+        if job is None:
+            return not queue.is_delayed(seq, self.due_of(seq))
+        return job.grant is None and not job.ready_at and seq not in queue.held
+
+    def claimable_again(self, seq: int) -> None:
+        """A job that the order of claims has kept back is claimable by its seq."""
+        if seq not in self.queue.reclaim:
+            self.queue.reclaim.add(seq)
+
+    def keep_back(self, seq: int) -> None:
+        """Such a job is not claimable, or no longer."""
+        self.queue.reclaim.discard(seq)
+
+    def ageing(self, now: int) -> Ageing | None:
+        """How waiting raises jobs; None when it does not."""
+        step_ms = self.config.priority_ageing_ms
+        return Ageing(now, step_ms, self.ts_of) if step_ms else None
+
     def _new_attributes(self) -> JobAttributeIndex:
-        return JobAttributeIndex(self.queue, self.key_of, self.is_bare)
+        return JobAttributeIndex(self.queue, self.key_of, self.is_bare, self._order_with)
 
     def _evicted(
         self, floor: int, count: int, cut: Sequence[Sequence[Batch]], seqs: Sequence[int]

@@ -1,4 +1,5 @@
-"""What single records ask for that most records do not: their own time to live, a delay, a key.
+"""What single records ask for that most records do not: their own time to live, a delay, a key, a
+priority, a group.
 
 Owns: the indexes over such records, and their upkeep as batches come and records go (called from
 `Topic` only). A topic without such records has no index. Must not know: commands,
@@ -7,18 +8,23 @@ events, the log.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sortedcontainers import SortedList
 
 from logqueue.core import record_times
 from logqueue.core.batch import Batch
+from logqueue.core.claim_order import ClaimOrder, OrderOf
 from logqueue.core.keys import Lookup, WaitingKeys
 from logqueue.core.queue_state import QueueState, large_parts
 from logqueue.core.record_times import Own
 from logqueue.core.timed_runs import IsBare
-from logqueue.events.block import DELAY, KEY, MAX_DELIVERIES, BlockView
+from logqueue.events.block import DELAY, KEY, MAX_DELIVERIES, TEXTS, BlockView
+
+NewOrder = Callable[[OrderOf], ClaimOrder | None]
+"""Makes the order of a queue when its first job with a priority or a group comes; None when that
+does not count there."""
 
 
 class RecordAttributeIndex:
@@ -88,19 +94,31 @@ class RecordAttributeIndex:
         """Count the bytes of some records' columns in (1) or out (-1)."""
         view = BlockView(batch.block)
         columns = 8 * (view.number_bits >> DELAY).bit_count()
-        column = view.column(KEY) if len(indexes) == batch.count else None
-        texts = column if column is not None else (view.text(KEY, i) for i in indexes)
-        keys = sum(map(len, texts))
-        self.bytes += sign * (columns * len(indexes) + keys)
+        size = 0
+        for text in TEXTS[KEY:]:
+            if view.head[1] >> text & 1:
+                column = view.column(text) if len(indexes) == batch.count else None
+                texts = column if column is not None else (view.text(text, i) for i in indexes)
+                size += sum(map(len, texts))
+        self.bytes += sign * (columns * len(indexes) + size)
 
 
 class JobAttributeIndex(RecordAttributeIndex):
-    """The indexes of one queue: those of its records, its waiting keys, and its timed jobs."""
+    """The indexes of one queue: those of its records, its waiting keys, its timed jobs, and those
+    with a priority or a group.
 
-    __slots__ = ("_is_bare", "_lookup", "_queue")
+    Attributes:
+        has_ordered: Whether any job ever had a priority or a group.
+    """
 
-    def __init__(self, queue: QueueState, lookup: Lookup, is_bare: IsBare) -> None:
+    __slots__ = ("_is_bare", "_lookup", "_new_order", "_queue", "has_ordered")
+
+    def __init__(
+        self, queue: QueueState, lookup: Lookup, is_bare: IsBare, new_order: NewOrder
+    ) -> None:
         super().__init__()
+        self._new_order = new_order
+        self.has_ordered = False
         self._is_bare = is_bare
         self._queue = queue
         self._lookup = lookup
@@ -123,10 +141,22 @@ class JobAttributeIndex(RecordAttributeIndex):
                 queue.keys = WaitingKeys(self._lookup)
             if queue.is_waiting(own.seq):
                 queue.keys.begin(own.seq, own.key, own.written_at)
+        if own.priority or own.group:
+            self._join(OrderOf(own.seq, own.priority, own.group))
+
+    def _join(self, job: OrderOf) -> None:
+        """A job has come that has a priority or a group."""
+        self.has_ordered = True
+        queue = self._queue
+        order = queue.order
+        if order is None:
+            order = queue.order = self._new_order(job)
+        if order is not None and order.owns(job) and order.knows(job):
+            order.join(job)
 
     def schedule(self, batch: Batch) -> None:
         """Schedule a batch's jobs by their own time, those without an entry in the queue state."""
-        queue = self._queue
+        queue, order = self._queue, self._queue.order
         delayed: list[int] = []
         ready: list[int] = []
         timed = 0
@@ -139,8 +169,12 @@ class JobAttributeIndex(RecordAttributeIndex):
                 continue
             if own.due_at > own.written_at:
                 delayed.append(record_times.moment(own.due_at, own.seq))
-            else:
+                continue
+            job = _ordered(own, order) if order is not None else None
+            if order is None or job is None:
                 ready.append(own.seq)
+            elif order.knows(job):
+                order.admit(job)
         if timed:
             queue.schedule(delayed, ready)
         if timed == batch.count:
@@ -151,7 +185,14 @@ class JobAttributeIndex(RecordAttributeIndex):
         queue = self._queue
         if queue.keys is not None:
             queue.keys.end(own.seq, own.key)
-        if own.is_timed:
+        if not own.is_timed:
+            return
+        order = queue.order
+        job = _ordered(own, order) if order is not None else None
+        if order is not None and job is not None and order.knows(job):
+            order.part(job)
+            queue.undelay(own.seq, own.due_at)
+        else:
             queue.unschedule(own.seq, own.due_at)
 
     def without_jobs(self) -> RecordAttributeIndex:
@@ -159,3 +200,11 @@ class JobAttributeIndex(RecordAttributeIndex):
         index = RecordAttributeIndex()
         index.expiries, index.has_bounds, index.bytes = self.expiries, self.has_bounds, self.bytes
         return index
+
+
+def _ordered(own: Own, order: ClaimOrder) -> OrderOf | None:
+    """What an order knows a job by; None for a job that it does not own."""
+    if not (own.priority or own.group):
+        return None
+    job = OrderOf(own.seq, own.priority, own.group)
+    return job if order.owns(job) else None

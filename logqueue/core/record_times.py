@@ -1,4 +1,4 @@
-"""What the columns of a record say about time.
+"""What the columns of a record say about time, and about its place among others.
 
 Owns: when a record was written, is due and expires, read from its block; and the packing of a
 moment with a seq into one number, which is what ordered indexes hold. Must not know: topics.
@@ -10,7 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from logqueue.core.batch import Batch
-from logqueue.events.block import DELAY, KEY, NOT_BEFORE, TTL, UPDATED_AT, BlockView
+from logqueue.events.block import (
+    DELAY,
+    GROUP,
+    KEY,
+    NOT_BEFORE,
+    PRIORITY,
+    TTL,
+    UPDATED_AT,
+    BlockView,
+)
 
 _SEQ_BITS = 64
 _SEQ_MASK = (1 << _SEQ_BITS) - 1
@@ -51,13 +60,20 @@ def expires_at(view: BlockView, index: int, ts: int) -> int:
 
 
 def is_timed(view: BlockView, index: int, ts: int) -> bool:
-    """Whether a job comes by its own time and not by the claim cursor: it was delayed when it was
-    written, or was replaced later. A fact of the record that never changes."""
-    return bool(view.number(UPDATED_AT, index)) or due_at(view, index, ts) > ts
+    """Whether a job comes by itself and not by the claim cursor: it was delayed when it was
+    written, or was replaced later, or it has a priority or a group. A fact of the record that
+    never changes."""
+    return (
+        bool(view.number(UPDATED_AT, index))
+        or due_at(view, index, ts) > ts
+        or bool(view.number(PRIORITY, index))
+        or bool(view.text(GROUP, index))
+    )
 
 
 class Own(NamedTuple):
-    """What a record asks for, as the functions above tell it; its key, b"" when it has none."""
+    """What a record asks for, as the functions above tell it; key and group are b"" when it has
+    none."""
 
     seq: int
     key: bytes
@@ -65,6 +81,8 @@ class Own(NamedTuple):
     due_at: int
     expires_at: int
     is_timed: bool
+    priority: int
+    group: bytes
 
 
 def own_times(batch: Batch, view: BlockView, indexes: Sequence[int]) -> Iterator[Own]:
@@ -79,9 +97,16 @@ def own_times(batch: Batch, view: BlockView, indexes: Sequence[int]) -> Iterator
             return view.numbers(column) or nothing
         return {index: view.number(column, index) for index in indexes}
 
-    keys = view.column(KEY) if many else None
-    has_keys = bool(view.head[1] >> KEY)
-    updated, delays, moments, lives = map(numbers, (UPDATED_AT, DELAY, NOT_BEFORE, TTL))
+    def texts(column: int) -> Sequence[bytes] | Mapping[int, bytes]:
+        if not view.head[1] >> column & 1:
+            return ()
+        if many:
+            return view.column(column) or ()
+        return {index: view.text(column, index) for index in indexes}
+
+    keys, groups = texts(KEY), texts(GROUP)
+    columns = (UPDATED_AT, DELAY, NOT_BEFORE, TTL, PRIORITY)
+    updated, delays, moments, lives, priorities = map(numbers, columns)
     for index in indexes:
         seq, ts = batch.seq_at(index), batch.ts_at(index)
         replaced_at = updated[index] if updated else 0
@@ -89,8 +114,9 @@ def own_times(batch: Batch, view: BlockView, indexes: Sequence[int]) -> Iterator
         delay = delays[index] if delays else 0
         due = written + delay if delay else moments[index] if moments else 0
         ttl = lives[index] if lives else 0
-        key = b""
-        if has_keys:
-            key = keys[index] if keys is not None else view.text(KEY, index)
-        timed = bool(replaced_at) or due > ts
-        yield Own(seq, key, written, due, written + ttl if ttl else 0, timed)
+        key = keys[index] if keys else b""
+        priority = priorities[index] if priorities else 0
+        group = groups[index] if groups else b""
+        timed = bool(replaced_at) or due > ts or bool(priority) or bool(group)
+        expires = written + ttl if ttl else 0
+        yield Own(seq, key, written, due, expires, timed, priority, group)

@@ -90,7 +90,7 @@ class ClaimedJob(NamedTuple):
         deadline: ms since the epoch.
         deliveries: Claims of this job so far, this one included.
         data, tag, meta: JSON fragments; b"" when absent.
-        key: JSON string fragment; b"" when absent.
+        key, group: JSON string fragments; b"" when absent.
         error: The last error a worker gave with it, or None.
         updated_at: When a keyed write replaced it, ms since the epoch; 0 when none did.
         given_back: Deliveries among these that do not count towards `max_deliveries`.
@@ -108,6 +108,8 @@ class ClaimedJob(NamedTuple):
     error: str | None = None
     updated_at: int = 0
     given_back: int = 0
+    priority: int = 0
+    group: bytes = b""
 
 
 class JobFate(NamedTuple):
@@ -117,10 +119,13 @@ class JobFate(NamedTuple):
     error: str | None = None
     updated_at: int = 0
     given_back: int = 0
+    priority: int = 0
+    group: bytes = b""
 
 
 class ClaimedJobs(msgspec.Struct, eq=False):
-    """The jobs of one claimer, ascending, column by column. Each is made when it is asked for.
+    """The jobs of one claimer, ascending, or in the order of the claim where jobs have priorities
+    or groups; column by column. Each is made when it is asked for.
 
     Attributes:
         seqs, leases, times, deliveries, data: As of `ClaimedJob`, one for each job.
@@ -164,7 +169,9 @@ class ClaimedJobs(msgspec.Struct, eq=False):
         return (job._replace(**fate._asdict()) for job, fate in pairs)
 
 
-NoneReason = Literal["empty", "delayed", "in_flight", "paused", "rate_limited", "max_in_flight"]
+NoneReason = Literal[
+    "empty", "delayed", "in_flight", "paused", "rate_limited", "max_in_flight", "group_busy"
+]
 
 
 class ClaimResult(NamedTuple):

@@ -67,9 +67,7 @@ def pack_copies(
     return pack_ordered(columns, order)
 
 
-def pack_ordered(
-    columns: Sequence[Sequence[bytes]], order: Sequence[tuple[int, bytes]]
-) -> bytes:
+def pack_ordered(columns: Sequence[Sequence[bytes]], order: Sequence[tuple[int, bytes]]) -> bytes:
     """A block of some text columns, from the data on, and of priorities and groups; what no record
     uses is left out."""
     texts: list[Sequence[bytes] | None] = [c if any(c) else None for c in columns]

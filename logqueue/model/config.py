@@ -121,8 +121,53 @@ class SqsOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     tags: dict[str, str] = {}
 
 
+GroupWeight = Annotated[int, msgspec.Meta(ge=1, le=limits.GROUP_WEIGHT_MAX)]
+
+
+class GroupOptions(msgspec.Struct, frozen=True):
+    """How jobs that have a group are handed out.
+
+    Attributes:
+        mode: "fair": groups take turns. "fifo": one job of a group at a time, in order.
+        weights: Of "fair": how many jobs a group may give in one turn; 1 where it is not named.
+        max_in_flight_per_group: Jobs of one group under a lease at most; 0 for no limit.
+        rate_per_group: How many jobs of one group are handed out; None for no limit.
+    """
+
+    mode: Literal["fair", "fifo"]
+    weights: dict[str, GroupWeight] | None = None
+    max_in_flight_per_group: U64 = 0
+    rate_per_group: ClaimRateOptions | None = None
+
+    def require_valid(self) -> None:
+        """Refuse what cannot work.
+
+        Raises:
+            InvalidRequest: A number is out of range, or weights are given where none count.
+        """
+        if self.max_in_flight_per_group > limits.U64_MAX:
+            raise InvalidRequest(
+                f"`groups.max_in_flight_per_group` must be at most {limits.U64_MAX}"
+            )
+        if self.weights and self.mode != "fair":
+            raise InvalidRequest(
+                '`groups.weights` are for "mode":"fair"; leave them out where groups are "fifo"'
+            )
+        if self.weights and len(self.weights) > limits.GROUP_WEIGHTS_MAX:
+            raise InvalidRequest(
+                f"`groups.weights` has {len(self.weights)} groups; at most "
+                f"{limits.GROUP_WEIGHTS_MAX} are allowed"
+            )
+        for group in self.weights or ():
+            if not 0 < len(group.encode()) <= limits.GROUP_BYTES_MAX:
+                raise InvalidRequest(
+                    f"a group in `groups.weights` has {len(group.encode())} bytes; use 1 to "
+                    f"{limits.GROUP_BYTES_MAX}"
+                )
+
+
 Exhausted = Literal["dead_letter", "drop", "hold"]
-LATER_FIELDS = ("sqs",)
+LATER_FIELDS = ("sqs", "priority_ageing_ms", "groups")
 """Fields of the config that are shown, and count for its version, only where they are set: they
 came later, and nothing changes for topics that do not use them."""
 
@@ -155,6 +200,8 @@ class TopicOptions(msgspec.Struct, frozen=True):
     paused: bool = False
     archive: str | None = None
     sqs: SqsOptions | None = None
+    priority_ageing_ms: U64 = 0
+    groups: GroupOptions | None = None
 
     @property
     def is_queue(self) -> bool:
@@ -187,7 +234,7 @@ class TopicOptions(msgspec.Struct, frozen=True):
         """The fields by name, without those of `LATER_FIELDS` that are not set."""
         members = msgspec.structs.asdict(self)
         for field in LATER_FIELDS:
-            if members[field] is None:
+            if not members[field]:
                 del members[field]
         return members
 
@@ -212,6 +259,11 @@ class TopicOptions(msgspec.Struct, frozen=True):
                 step_ms=min(backoff.step_ms, limits.BACKOFF_MS_MAX),
                 max_ms=min(backoff.max_ms, limits.BACKOFF_MS_MAX),
             )
+        groups = self.groups
+        if groups is not None:
+            groups.require_valid()
+            weights = dict(sorted(groups.weights.items())) if groups.weights else None
+            groups = msgspec.structs.replace(groups, weights=weights)
         durability = self.durability or ("fsync" if self.durable else "disk")
         return msgspec.structs.replace(
             self,
@@ -220,6 +272,7 @@ class TopicOptions(msgspec.Struct, frozen=True):
             lease_ms=clamp_lease_ms(self.lease_ms),
             claim_jitter_ms=min(self.claim_jitter_ms, limits.CLAIM_JITTER_MS_MAX),
             retry_backoff=backoff,
+            groups=groups,
         )
 
     def merged(self, changes: Mapping[str, Any]) -> TopicOptions:
@@ -276,6 +329,7 @@ _U64_FIELDS = (
     "claim_jitter_ms",
     "max_deliveries",
     "max_in_flight",
+    "priority_ageing_ms",
 )
 
 

@@ -50,6 +50,9 @@ PRIORITY_MAX = 1000
 """Of topics, where it is advice."""
 JOB_PRIORITY_MAX = 9
 GROUP_BYTES_MAX = 128
+GROUP_WEIGHT_MAX = 1000
+GROUP_WEIGHTS_MAX = 10_000
+"""Groups of a queue that have a weight of their own."""
 
 FOLLOW_UP_TOPICS_MAX = 32
 """Topics that one ack writes to."""

@@ -147,6 +147,7 @@ from logqueue.shapes.streams import (
 from logqueue.shapes.topics import (
     ClaimRate,
     Drift,
+    GroupsConfig,
     Paused,
     QueueCounters,
     RetryBackoff,
@@ -215,6 +216,7 @@ __all__ = [
     "Firings",
     "Gap",
     "GapReason",
+    "GroupsConfig",
     "Guarantee",
     "Health",
     "HealthFinding",

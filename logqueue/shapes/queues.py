@@ -25,6 +25,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
         updated_at: When a keyed write last replaced it.
         given_back: How many of the deliveries do not count towards `max_deliveries`, since a work
             stream ended before the job was worked on.
+        priority: 0 to 9; a higher one goes first.
+        group: Whose turn it was, in a queue that has groups.
     """
 
     seq: int = field(name="$seq")
@@ -39,13 +41,15 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     last_error: str | None = None
     updated_at: int | None = field(name="$updated_at", default=None)
     given_back: int = 0
+    priority: int = 0
+    group: str | None = None
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     """Reply to a claim.
 
     Attributes:
-        jobs: What was leased, ascending by seq (`claimed` on the wire).
+        jobs: What was leased, in the order of the claim (`claimed` on the wire).
         ready: How many more could be claimed now.
         reason: Why there are none.
         retry_after_ms: When to ask again, if the server knows.
@@ -136,6 +140,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: int | None = field(name="$updated_at", default=None)
     last_error: str | None = None
     given_back: int = 0
+    priority: int = 0
+    group: str | None = None
     data: Any = None
     meta: Any = None
 

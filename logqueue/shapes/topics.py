@@ -46,6 +46,21 @@ class SqsSettings(msgspec.Struct, frozen=True, kw_only=True):
     tags: dict[str, str] = {}
 
 
+class GroupsConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How jobs that have a group are handed out.
+
+    Attributes:
+        mode: "fair": groups take turns. "fifo": one job of a group at a time, in order.
+        weights: Of "fair": how many jobs a group may give in one turn, where it is not 1.
+        max_in_flight_per_group: 0 for no limit.
+    """
+
+    mode: Literal["fair", "fifo"]
+    weights: dict[str, int] | None = None
+    max_in_flight_per_group: int = 0
+    rate_per_group: ClaimRate | None = None
+
+
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What a topic is set up to do; 0 and null mean "no such bound"."""
 
@@ -74,6 +89,8 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     paused: bool = False
     archive: str | None = None
     sqs: SqsSettings | None = None
+    priority_ageing_ms: int = 0
+    groups: GroupsConfig | None = None
 
 
 class QueueCounters(msgspec.Struct, frozen=True, kw_only=True):

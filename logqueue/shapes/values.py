@@ -33,6 +33,7 @@ WhyCode = Literal[
     "paused",
     "rate_limited",
     "max_in_flight",
+    "group_busy",
     "delayed",
     "backoff",
     "exhausted",
@@ -45,4 +46,6 @@ WhyCode = Literal[
     "ended",
 ]
 DeadLetterReason = Literal["max_deliveries", "rejected", "expired"]
-EmptyReason = Literal["empty", "delayed", "in_flight", "paused", "rate_limited", "max_in_flight"]
+EmptyReason = Literal[
+    "empty", "delayed", "in_flight", "paused", "rate_limited", "max_in_flight", "group_busy"
+]

@@ -47,7 +47,7 @@ HELD_BACK_S_MAX = 0.5
 AWAY = (Unreachable, ShuttingDown, NotReady, NotWriter, ReplicaUnavailable)
 """Failures that say nothing about whether streams get through."""
 
-HOLDING_BACK = ("paused", "rate_limited", "max_in_flight")
+HOLDING_BACK = ("paused", "rate_limited", "max_in_flight", "group_busy")
 
 STREAM_FAILURES_MAX = 2
 CLAIMS_INSTEAD_S = 30.0

@@ -315,7 +315,17 @@ class LifecycleModel:
         for letter in back:
             key = letter.wish.key if letter.wish.key not in taken else None
             taken.add(letter.wish.key)
-            self.add(now, Wish(letter.wish.texts, key, max_deliveries=letter.wish.max_deliveries))
+            wish = letter.wish
+            self.add(
+                now,
+                Wish(
+                    wish.texts,
+                    key,
+                    max_deliveries=wish.max_deliveries,
+                    priority=wish.priority,
+                    group=wish.group,
+                ),
+            )
         if back:
             self.evict()
         return len(back)

@@ -81,7 +81,7 @@ def test_a_moved_batch_knows_its_records(records: list[Any], data: st.DataObject
     assert all((batch.index_of(seq) < 0) == (seq in gone) for seq in seqs)
 
 
-@pytest.mark.parametrize("header", [b"\x02\x01\0\0", b"\x01\x21\0\0", b"\x01\x01\x80\0"])
+@pytest.mark.parametrize("header", [b"\x02\x01\0\0", b"\x01\x81\0\0", b"\x01\x01\0\x02"])
 def test_blocks_from_the_future_are_refused(header: bytes) -> None:
     with pytest.raises(blocks.BlockError):
         blocks.BlockView(header + b"\1\0\0\0" + b"\1\0\0\0x")

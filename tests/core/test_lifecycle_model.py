@@ -116,6 +116,9 @@ class LifecycleMachine(RuleBasedStateMachine):
 
     @rule(records=st.lists(RECORD, min_size=1, max_size=4))
     def write(self, records: list[dict[str, Any]]) -> None:
+        self.write_records(records)
+
+    def write_records(self, records: list[dict[str, Any]]) -> None:
         wishes: list[Wish] = []
         for record in records:
             self.number += 1
@@ -286,6 +289,9 @@ class LifecycleMachine(RuleBasedStateMachine):
 
     @rule(changes=CHANGES)
     def configure(self, changes: dict[str, Any]) -> None:
+        self.configure_queue(changes)
+
+    def configure_queue(self, changes: dict[str, Any]) -> None:
         self.tick()
         config = self.model.config
         target = changes.get("dead_letter", config.dead_letter)

@@ -67,6 +67,8 @@ class Wish(NamedTuple):
     not_before: int = 0
     ttl_ms: int = 0
     max_deliveries: int = 0
+    priority: int = 0
+    group: str | None = None
 
 
 def wish(
@@ -78,10 +80,12 @@ def wish(
     not_before: int = 0,
     ttl_ms: int = 0,
     max_deliveries: int = 0,
+    priority: int = 0,
+    group: str | None = None,
     **texts: Any,
 ) -> Wish:
     """A record with columns of its own, besides what `job` takes."""
-    own = (delay_ms, not_before, ttl_ms, max_deliveries)
+    own = (delay_ms, not_before, ttl_ms, max_deliveries, priority, group)
     return Wish(job(data, **texts), key, on_conflict, *own)
 
 
@@ -90,11 +94,13 @@ def pack(records: Sequence[blocks.Texts | Wish]) -> bytes:
     wishes = [r if isinstance(r, Wish) else Wish(r) for r in records]
     columns = [[w.texts[c] for w in wishes] for c in range(len(blocks.TEXT_COLUMNS))]
     columns.append([b"" if w.key is None else blocks.write_string(w.key) for w in wishes])
+    columns.append([b"" if w.group is None else blocks.write_string(w.group) for w in wishes])
     numbers = {
         blocks.DELAY: [w.delay_ms for w in wishes],
         blocks.NOT_BEFORE: [w.not_before for w in wishes],
         blocks.TTL: [w.ttl_ms for w in wishes],
         blocks.MAX_DELIVERIES: [w.max_deliveries for w in wishes],
+        blocks.PRIORITY: [w.priority for w in wishes],
     }
     return blocks.pack(
         [column if c == 0 or any(column) else None for c, column in enumerate(columns)],

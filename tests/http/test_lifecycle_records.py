@@ -58,8 +58,8 @@ def test_typing_and_bounds(api: Api, queue: str, members: str, is_fine: bool) ->
 
 def test_unknown_members_are_ignored(api: Api, queue: str) -> None:
     """Beside known ones, and in writes of plain records."""
-    ok(write_text(api, queue, '"priority":5,"x":{}'))
-    ok(write_text(api, queue, '"priority":5,"key":"k","x":[1]'))
+    ok(write_text(api, queue, '"weight":5,"x":{}'))
+    ok(write_text(api, queue, '"weight":5,"key":"k","x":[1]'))
     assert seqs_of(api.claimed(queue, max=9)) == [1, 2, 3, 4]
 
 

@@ -6,6 +6,7 @@ know: events.
 
 from __future__ import annotations
 
+from logqueue.core.apply import ordering
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.topic import Topic
 from logqueue.model import limits
@@ -24,7 +25,14 @@ def elapse(topic: Topic, now: int, jobs_max: int | None = limits.LAPSED_PER_PASS
     queue = topic.queue
     if queue.returning:
         put_some_back(topic, jobs_max)
-    return queue.elapse(now, topic.config.retry_backoff, jobs_max) or queue.returning > 0
+    has_more = queue.elapse(now, topic.config.retry_backoff, jobs_max) or queue.returning > 0
+    order = queue.order
+    if order is not None and order.built_to is not None:
+        some = None if jobs_max is None else ordering.ORDERED_PER_PASS_MAX
+        if ordering.go_on(topic, order, some):
+            queue.rests_to = 0
+            return True
+    return has_more
 
 
 def put_some_back(topic: QueueTopic, jobs_max: int | None) -> None:

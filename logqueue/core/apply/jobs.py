@@ -7,7 +7,7 @@ from itertools import repeat
 from typing import Any
 
 from logqueue import events as ev
-from logqueue.core.apply import ending
+from logqueue.core.apply import ending, ordering
 from logqueue.core.leases import Grant
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
@@ -20,11 +20,15 @@ def _jobs_claimed(state: State, event: ev.JobsClaimed, segment: int) -> None:
         queue = topic.queue
         queue.cursor = max(queue.cursor, event.cursor)
         queue.has_overdue = queue.has_overdue or event.overdue
+        if queue.order is not None:
+            ordering.claimed(topic, queue.order, event)
         for node, deadline, stream, seqs in event.grants:
             queue.claim(Grant(node, deadline, stream, seqs, len(seqs)), lease)
             lease += len(seqs)
-        if topic.config.claim_rate is not None:
-            queue.spend_rate(topic.config.claim_rate, lease - event.first_lease, event.at)
+        rate = topic.config.claim_rate
+        if rate is not None:
+            jobs = lease - event.first_lease
+            queue.rate_spent = queue.rate_spent.spend(rate, jobs, event.at)
     state.next_lease = max(state.next_lease, lease)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from logqueue.core.apply import ordering
 from logqueue.core.apply.replay import has_own_place, rebuild_attributes
 from logqueue.core.leases import JobEntry
 from logqueue.core.queue_topic import QueueTopic, as_log
@@ -127,6 +128,7 @@ def _settle(topic: QueueTopic, known: QueueTopic) -> list[list[Any] | dict[Any, 
     queue.take_observations(before)
     if topic.attributes is not None:
         rebuild_attributes(topic, topic.attributes)
+        ordering.rebuild(topic)
     for seq in given_up:
         if seq in kept:
             # Its hold was not reported yet, but no other worker should try it again.

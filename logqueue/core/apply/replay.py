@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from logqueue import events as ev
+from logqueue.core.apply import ordering
 from logqueue.core.apply.elapse import put_some_back
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.record_attributes import JobAttributeIndex
@@ -90,6 +91,7 @@ def _settle_leases(topic: QueueTopic) -> None:
     put_some_back(topic, None)
     if topic.attributes is not None:
         rebuild_attributes(topic, topic.attributes)
+        ordering.rebuild(topic)
 
 
 def has_own_place(entry: JobSnapshot) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from logqueue import events as ev
-from logqueue.core.apply import ending, staging
+from logqueue.core.apply import ending, ordering, staging
 from logqueue.core.queue_topic import QueueTopic, become_queue, topic_of
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
@@ -23,11 +23,15 @@ def _topic_configured(state: State, event: ev.TopicConfigured, segment: int) -> 
     topic = state.instances.get(event.topic)
     if topic is not None:
         if isinstance(topic, QueueTopic):
-            topic.queue.change_rate(topic.config.claim_rate, event.config.claim_rate, event.at)
+            queue, rate = topic.queue, event.config.claim_rate
+            queue.rate_spent = queue.rate_spent.changed(topic.config.claim_rate, rate, event.at)
             if topic.queue.has_overdue and _lives_longer(topic, event):
                 # Bit by bit, as time acts: see `elapse`.
                 topic.queue.returning = 1
+        before = topic.config.groups
         topic.config = event.config
+        if isinstance(topic, QueueTopic) and before != event.config.groups:
+            ordering.begin(state, topic)
         topic.head = max(topic.head, event.head)
         if event.cap_floor > topic.cap_floor:
             topic.cap_floor = event.cap_floor

@@ -7,17 +7,20 @@ as `elapse` gets to them.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from functools import partial
-from itertools import chain, islice
+from heapq import merge
+from itertools import chain, islice, repeat
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from logqueue import events as ev
 from logqueue.core import commands as cmd
 from logqueue.core.batch import Batch
+from logqueue.core.claim_order import ClaimOrder, Sift
 from logqueue.core.decide.dead_letters import exhaust, hold_unreadable
 from logqueue.core.decide.decision import AfterApply, Decision
+from logqueue.core.job_filter import state_of
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.record_times import due_at, is_timed
 from logqueue.core.state import State
@@ -33,8 +36,15 @@ AHEAD_SCANNED_MAX = 2000
 assert limits.FRESH_SCANNED_MAX > SEQS_SCANNED_AGAIN_MAX, "a pass that is cut must get on"
 
 
-Share = Callable[[Sequence[int], list[int]], list[list[int]]]
-"""Deals jobs to claimers, by how many each wants."""
+class Share(Protocol):
+    """Deals jobs to claimers, by how many each wants."""
+
+    def __call__(
+        self, demands: Sequence[int], seqs: list[int], *, is_ordered: bool = False
+    ) -> list[list[int]]:
+        """See `share_evenly`."""
+        ...
+
 
 _claimers = attrgetter("claimers")
 _jobs_max = attrgetter("jobs_max")
@@ -85,21 +95,25 @@ def _pass(
     events: list[ev.Event] = []
     picked: list[int] = []
     cursor = queue.cursor
+    deal = share if queue.order is None else partial(share, is_ordered=True)
     if wanted:
         bounded = min(wanted, limits.CLAIMED_PER_PASS_MAX)
         picked, cursor, exhausted, is_cut = _pick(topic, bounded, now)
         is_cut = is_cut or len(picked) == bounded < wanted
         if exhausted and command.divert:
-            events.extend(exhaust(state, topic, exhausted, now))
+            ended = exhaust(state, topic, sorted(exhausted), now)
+            events.extend(ended)
+            # The next job of such a job's group may go as soon as that is done.
+            is_cut = is_cut or (bool(ended) and queue.order is not None)
     try:
-        jobs = _leased(state, topic, command, share(demands, picked), now)
+        jobs = _leased(state, topic, command, deal(demands, picked), now)
     except StorageUnreadable:
         # A job that cannot be read must not be leased, nor keep those behind it waiting.
         found = topic.readable(sorted(picked))
         events.append(hold_unreadable(topic, [seq for seq in picked if seq not in found], now))
         picked = [seq for seq in picked if seq in found]
         is_cut = True
-        jobs = _leased(state, topic, command, share(demands, picked), now)
+        jobs = _leased(state, topic, command, deal(demands, picked), now)
     grants = []
     for claimer, leased in zip(command.claimers, jobs, strict=True):
         if leased.seqs:
@@ -122,7 +136,7 @@ def allowed_now(topic: QueueTopic, now: int) -> tuple[int, cmd.NoneReason | None
     allowed: int = limits.U32_MAX
     limit: cmd.NoneReason | None = None
     if config.claim_rate is not None:
-        allowed, limit = queue.rate_allows(config.claim_rate, now), "rate_limited"
+        allowed, limit = queue.rate_spent.allows(config.claim_rate, now), "rate_limited"
     if config.max_in_flight:
         room = max(config.max_in_flight - queue.leased, 0)
         if room < allowed:
@@ -169,7 +183,7 @@ def _claimed(
     for claimed in jobs:
         claimed.deliveries = [*map(_deliveries, map(job_of, claimed.seqs))]
         if has_fates:
-            claimed.fates = [_fate(topic, seq) for seq in claimed.seqs]
+            claimed.fates = _fates(topic, claimed.seqs)
         has_none = has_none or not claimed.seqs
     if not has_none:
         return cmd.ClaimResult(jobs, topic.ready, is_cut=is_cut)
@@ -179,6 +193,13 @@ def _claimed(
 
 def _fill(topic: QueueTopic, jobs: cmd.ClaimedJobs) -> None:
     """What the records of claimed jobs say."""
+    ordered = sorted(jobs.seqs) if topic.queue.order is not None else jobs.seqs
+    if ordered != jobs.seqs:
+        whole = cmd.ClaimedJobs(ordered, (), 0)
+        _fill(topic, whole)
+        places = dict(zip(ordered, range(len(ordered)), strict=True))
+        _pick_texts(whole, jobs, [places[seq] for seq in jobs.seqs])
+        return
     for batch, start, end in topic.batches.runs(jobs.seqs):
         view = blocks.BlockView(batch.block)
         before = len(jobs.data)
@@ -207,6 +228,16 @@ def _deal(whole: cmd.ClaimedJobs, jobs: Sequence[cmd.ClaimedJobs]) -> None:
             leased.metas = metas
 
 
+def _pick_texts(whole: cmd.ClaimedJobs, jobs: cmd.ClaimedJobs, places: Sequence[int]) -> None:
+    """Give a claimer what was read for its jobs in another order."""
+    jobs.times = [whole.times[place] for place in places]
+    jobs.data = [whole.data[place] for place in places]
+    if whole.tags is not None:
+        jobs.tags = [whole.tags[place] for place in places]
+    if whole.metas is not None:
+        jobs.metas = [whole.metas[place] for place in places]
+
+
 def _longer(
     texts: list[bytes] | None, before: int, more: list[bytes] | None, count: int
 ) -> list[bytes]:
@@ -216,20 +247,34 @@ def _longer(
     return known
 
 
-def _fate(topic: QueueTopic, seq: int) -> cmd.JobFate:
-    known = topic.queue.jobs[seq]
-    batch = topic.batch_of(seq)
-    if batch is None or batch.is_plain:
-        return cmd.JobFate(b"", known.error, 0, known.given_back)
-    view, index = blocks.BlockView(batch.block), batch.index_of(seq)
-    updated_at = view.number(blocks.UPDATED_AT, index)
-    return cmd.JobFate(view.text(blocks.KEY, index), known.error, updated_at, known.given_back)
+def _fates(topic: QueueTopic, seqs: Sequence[int]) -> list[cmd.JobFate]:
+    """What most jobs do not have, of each of some leased jobs."""
+    jobs = topic.queue.jobs
+    found: dict[int, cmd.JobFate] = {}
+    for batch, start, end in topic.batches.runs(sorted(seqs)):
+        view, there = blocks.BlockView(batch.block), batch.seqs_at(start, end)
+        rows = zip(
+            there,
+            view.column(blocks.KEY, start, end) or repeat(b""),
+            view.numbers(blocks.UPDATED_AT, start, end) or repeat(0),
+            view.numbers(blocks.PRIORITY, start, end) or repeat(0),
+            view.column(blocks.GROUP, start, end) or repeat(b""),
+            strict=False,
+        )
+        for seq, key, updated_at, priority, group in rows:
+            known = jobs[seq]
+            found[seq] = cmd.JobFate(
+                key, known.error, updated_at, known.given_back, priority, group
+            )
+    return [found[seq] for seq in seqs]
 
 
 def _why_none(topic: QueueTopic, stopped_by: cmd.NoneReason | None) -> cmd.NoneReason:
     queue = topic.queue
     if stopped_by is not None and (topic.ready or stopped_by == "paused"):
         return stopped_by
+    if topic.ready and queue.order is not None and queue.order.has_blocked:
+        return "group_busy"
     if queue.delayed:
         return "delayed"
     return "in_flight" if queue.leased else "empty"
@@ -242,7 +287,7 @@ def _retry_after(topic: QueueTopic, reason: cmd.NoneReason, now: int) -> int | N
         return None
     if reason == "rate_limited":
         assert topic.config.claim_rate is not None
-        return queue.rate_refills_in(topic.config.claim_rate, now)
+        return queue.rate_spent.refills_in(topic.config.claim_rate, now)
     due = queue.next_due()
     if reason == "max_in_flight":
         due = queue.next_lapse()
@@ -261,6 +306,8 @@ def _pick(topic: QueueTopic, wanted: int, now: int) -> tuple[list[int], int, lis
     """Claimable jobs, lowest seq first; the cursor behind them; those met on the way that were
     delivered too often; and whether jobs were left for their size, or not looked at."""
     queue = topic.queue
+    if queue.order is not None:
+        return _pick_ordered(topic, queue.order, wanted, now)
     reclaimed, exhausted = _reclaimed(topic, wanted, now) if queue.reclaim else ([], [])
     if reclaimed and reclaimed[-1] >= queue.cursor:
         # Timed jobs have no place before the fresh ones: both come in the order of their seqs.
@@ -285,6 +332,98 @@ def _pick(topic: QueueTopic, wanted: int, now: int) -> tuple[list[int], int, lis
     if not more:
         return picked, stop or topic.head + 1, exhausted, is_cut or stop > 0
     return picked, taken[-1] + 1 if taken else queue.cursor, exhausted, is_cut
+
+
+class _Low(Iterator[int]):
+    """The claimable jobs that an order does not own, ascending; found when the first is asked for.
+
+    Attributes:
+        fresh: Those that were never handed out.
+        fresh_taken: How many of these were asked for.
+        stop: Where to go on with those, 0 for behind them.
+        exhausted: Those met that were delivered too often.
+    """
+
+    def __init__(self, topic: QueueTopic, wanted: int, now: int) -> None:
+        self._topic, self._wanted, self._now = topic, wanted, now
+        self._seqs: Iterator[int] | None = None
+        self.fresh: list[int] = []
+        self.fresh_taken = 0
+        self.stop = 0
+        self.exhausted: list[int] = []
+
+    def __next__(self) -> int:
+        seqs = self._seqs
+        if seqs is None:
+            seqs = self._seqs = self._find()
+        seq = next(seqs)
+        if self.fresh_taken < len(self.fresh) and seq == self.fresh[self.fresh_taken]:
+            self.fresh_taken += 1
+        return seq
+
+    def _find(self) -> Iterator[int]:
+        topic, wanted = self._topic, self._wanted
+        reclaimed: list[int] = []
+        if topic.queue.reclaim:
+            reclaimed, self.exhausted = _reclaimed(topic, wanted, self._now)
+        self.fresh, self.stop = _fresh(topic, wanted, self._now)
+        return iter(merge(reclaimed, self.fresh))
+
+    def cursor_behind(self, picked: Container[int]) -> int:
+        """Where the cursor is once some jobs are taken."""
+        taken = sum(seq in picked for seq in self.fresh[: self.fresh_taken])
+        if self._seqs is None or taken < len(self.fresh) or len(self.fresh) == self._wanted:
+            return self.fresh[taken - 1] + 1 if taken else self._topic.queue.cursor
+        return self.stop or self._topic.head + 1
+
+
+def _pick_ordered(
+    topic: QueueTopic, order: ClaimOrder, wanted: int, now: int
+) -> tuple[list[int], int, list[int], bool]:
+    """As `_pick`, where jobs have priorities or groups: in the order of the claim."""
+    if order.built_to is not None:
+        return [], topic.queue.cursor, [], True
+    exhausted: list[int] = []
+    low = _Low(topic, wanted, now)
+    sift = Sift(_accepting(topic, exhausted, now), limits.RECLAIMED_SCANNED_MAX)
+    picked = order.pick(wanted, low, sift, topic.ageing(now), now)
+    fitting = _fitting(topic, picked)
+    is_cut = fitting < len(picked) or (sift.is_over and len(picked) < wanted)
+    picked = picked[:fitting]
+    exhausted += low.exhausted
+    is_cut = is_cut or (low.stop > 0 and len(picked) < wanted)
+    return picked, low.cursor_behind(frozenset(picked)), exhausted, is_cut
+
+
+def _accepting(topic: QueueTopic, exhausted: list[int], now: int) -> Callable[[int], bool]:
+    """Whether a claim takes a claimable job that comes by itself; those that were delivered too
+    often are noted, as many as a pass takes out."""
+    is_gone, bounded = _passed_over(topic, now), _has_bounds(topic)
+    before = topic.expired_before(now)
+
+    def accepts(seq: int) -> bool:
+        if is_gone(seq) or (before and _is_expired(topic, seq, before)):
+            return False
+        if bounded and _is_spent(topic, seq):
+            if len(exhausted) < limits.DIVERTED_PER_PASS_MAX:
+                exhausted.append(seq)
+            return False
+        return True
+
+    return accepts
+
+
+def _fitting(topic: QueueTopic, picked: list[int]) -> int:
+    """How many of some jobs in any order, from the first on, one pass may hand out together."""
+    ordered = sorted(picked)
+    if len(picked) < 2 or topic.fitting(ordered, limits.CLAIM_BYTES_MAX) == len(picked):
+        return len(picked)
+    left = limits.CLAIM_BYTES_MAX
+    for place, seq in enumerate(picked):
+        left -= topic.size_of(seq)
+        if left < 0 and place:
+            return place
+    return len(picked)
 
 
 def _reclaimed(topic: QueueTopic, wanted: int, now: int) -> tuple[list[int], list[int]]:
@@ -405,18 +544,21 @@ def _untimed(batch: Batch, seqs: Sequence[int]) -> Sequence[int]:
     return untimed
 
 
-def share_evenly(demands: Sequence[int], seqs: list[int]) -> list[list[int]]:
+def share_evenly(
+    demands: Sequence[int], seqs: list[int], *, is_ordered: bool = False
+) -> list[list[int]]:
     """Deal jobs round-robin in the claimers' order, skipping the satisfied.
 
     Args:
         demands: How many each claimer wants.
         seqs: Jobs in the order of selection; at most the sum of the demands.
+        is_ordered: That order means something.
 
     Returns:
-        Each claimer's jobs, ascending.
+        Each claimer's jobs, ascending or in the order of selection.
     """
     if len(demands) == 1:
-        return [sorted(seqs)]
+        return [seqs if is_ordered else sorted(seqs)]
     shares: list[list[int]] = [[] for _ in demands]
     dealt = 0
     while dealt < len(seqs):
@@ -427,34 +569,45 @@ def share_evenly(demands: Sequence[int], seqs: list[int]) -> list[list[int]]:
         for place, i in enumerate(hungry):
             shares[i].extend(islice(seqs, dealt + place, dealt + rounds * len(hungry), len(hungry)))
         dealt += rounds * len(hungry)
-    for share in shares:
-        share.sort()
+    if not is_ordered:
+        for share in shares:
+            share.sort()
     return shares
 
 
-def share_in_turn(demands: Sequence[int], seqs: list[int]) -> list[list[int]]:
+def share_in_turn(
+    demands: Sequence[int], seqs: list[int], *, is_ordered: bool = False
+) -> list[list[int]]:
     """Deal jobs to one claimer after the other, as many as it wants.
 
     Args:
         demands: How many each claimer wants.
         seqs: Jobs in the order of selection.
+        is_ordered: That order means something.
 
     Returns:
-        Each claimer's jobs, ascending.
+        Each claimer's jobs, ascending or in the order of selection.
     """
     shares = []
     dealt = 0
     for demand in demands:
-        shares.append(sorted(seqs[dealt : dealt + demand]))
+        some = seqs[dealt : dealt + demand]
+        shares.append(some if is_ordered else sorted(some))
         dealt += demand
     return shares
 
 
 class Ahead(NamedTuple):
-    """How many ready jobs a claim takes before one; `is_exact` when all of them were counted."""
+    """How many ready jobs a claim takes before one.
+
+    Attributes:
+        is_exact: Whether all of them were counted.
+        is_kept_back: The job's group keeps it back: no claim takes it now, however much it wants.
+    """
 
     jobs: int
     is_exact: bool
+    is_kept_back: bool = False
 
 
 def is_ending(topic: QueueTopic, seq: int, now: int) -> bool:
@@ -468,6 +621,8 @@ def ready_ahead(topic: QueueTopic, seq: int, now: int) -> Ahead:
     """How many jobs a claim takes before a ready one. Of jobs that may be passed over, the first
     `AHEAD_SCANNED_MAX` are looked at."""
     queue = topic.queue
+    if queue.order is not None:
+        return _ahead_in_order(topic, queue.order, seq, now)
     expired_before = topic.expired_before(now)
     rank = queue.reclaim.bisect_left(seq)
     if topic.attributes is None and not expired_before and not _has_bounds(topic):
@@ -491,16 +646,38 @@ def ready_ahead(topic: QueueTopic, seq: int, now: int) -> Ahead:
     return Ahead(back + bisect_left(fresh, seq), is_exact and (reaches or is_whole))
 
 
+def _ahead_in_order(topic: QueueTopic, order: ClaimOrder, seq: int, now: int) -> Ahead:
+    """The same where jobs have priorities or groups: by the beginning of a claim."""
+    low = _Low(topic, AHEAD_SCANNED_MAX, now)
+    sift = Sift(_accepting(topic, [], now), AHEAD_SCANNED_MAX)
+    picked = order.pick(AHEAD_SCANNED_MAX, low, sift, topic.ageing(now), now)
+    if seq in picked:
+        return Ahead(picked.index(seq), True)
+    is_whole = len(picked) < AHEAD_SCANNED_MAX and not sift.is_over and not low.stop
+    return Ahead(len(picked), False, is_whole and not topic.queue.is_building)
+
+
+def _oldest_ready(topic: QueueTopic, now: int) -> int:
+    """The lowest seq of a claimable job, 0 for none."""
+    queue = topic.queue
+    if queue.order is None:
+        seqs = [*islice(queue.reclaim, 1), *_fresh(topic, 1, now, limits.READY_SCANNED_MAX)[0]]
+        return min(seqs, default=0)
+    is_gone, before = _passed_over(topic, now), topic.expired_before(now)
+    for seq in topic.batches.live_seqs(1, limits.READY_SCANNED_MAX, before):
+        if state_of(topic, seq) == "ready" and not is_gone(seq):
+            return seq
+    return 0
+
+
 def oldest_ready_ms(topic: QueueTopic, now: int) -> int:
     """How long the oldest claimable job has been waiting, in ms; 0 when there is none, or none
     among the first `READY_SCANNED_MAX`: all of those are to end."""
-    queue = topic.queue
     if not topic.ready:
         return 0
-    seqs = [*islice(queue.reclaim, 1), *_fresh(topic, 1, now, limits.READY_SCANNED_MAX)[0]]
-    if not seqs:
+    seq = _oldest_ready(topic, now)
+    if not seq:
         return 0
-    seq = min(seqs)
     batch = topic.batch_of(seq)
     assert batch is not None
     index = batch.index_of(seq)

@@ -3,8 +3,8 @@
 Owns: the stamped meta, and the events that append copies to a topic that may have to be created.
 Changes nothing. Must not know: why a job comes to an end.
 
-A copy has the data, tag, node, priority and group of the original. Its meta is the original's with stamps, each a
-string: readers need not guess a type.
+A copy has the data, tag, node, priority and group of the original. Its meta is the original's with
+stamps, each a string: readers need not guess a type.
 """
 
 from __future__ import annotations

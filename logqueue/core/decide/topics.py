@@ -86,7 +86,7 @@ def _require_version(name: str, topic: Topic | None, version: str | None) -> Non
             {
                 "topic": name,
                 "config_version": config.version,
-                "config": msgspec.to_builtins(config),
+                "config": msgspec.to_builtins(config.members),
             },
             names=[target for target in (config.dead_letter, config.archive) if target is not None],
         )

@@ -12,6 +12,8 @@ from typing import Literal, NamedTuple
 from logqueue.core.commands import NoneReason
 from logqueue.core.decide.claims import allowed_now, is_ending, is_exhausted, ready_ahead
 from logqueue.core.decide.dead_letters import exhaust
+from logqueue.core.group_orders import GroupOrder
+from logqueue.core.job_filter import state_of
 from logqueue.core.job_views import JobSummary
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
@@ -25,6 +27,7 @@ WhyCode = Literal[
     "paused",
     "rate_limited",
     "max_in_flight",
+    "group_busy",
     "delayed",
     "backoff",
     "exhausted",
@@ -186,6 +189,8 @@ def _delayed(topic: QueueTopic, job: JobSummary, now: int) -> Why:
 def _ready(topic: QueueTopic, job: JobSummary, now: int, workers: WorkersSeen) -> Why:
     allowed, limit = allowed_now(topic, now)
     ahead = ready_ahead(topic, job.seq, now)
+    if ahead.is_kept_back and not topic.config.paused:
+        return _group_busy(topic, job, now)
     if ahead.jobs >= allowed:
         return _limited(topic, job, now, limit, ahead.jobs)
     number = f"{ahead.jobs:,}" if ahead.is_exact else f"at least {ahead.jobs:,}"
@@ -212,7 +217,7 @@ def _limited(
     queue, config = topic.queue, topic.config
     expires = _expires(job, now)
     if limit == "rate_limited" and config.claim_rate is not None:
-        until = now + queue.rate_refills_in(config.claim_rate, now)
+        until = now + queue.rate_spent.refills_in(config.claim_rate, now)
         text = (
             f"Ready, but the queue hands out {config.claim_rate.per_s:g} jobs a second at most: "
             f"the next goes in {lasting(until - now)}{_ahead(ahead)}{expires}."
@@ -227,6 +232,26 @@ def _limited(
     return Why(
         "paused", f"Ready, but the queue is paused: resume it{_ahead(ahead)}{expires}.", None, ahead
     )
+
+
+def _group_busy(topic: QueueTopic, job: JobSummary, now: int) -> Why:
+    order = topic.queue.order
+    assert isinstance(order, GroupOrder), "only a group keeps a job back"
+    group = f"its group {quoted(read_string(job.group))}"
+    expires = _expires(job, now)
+    first = order.first_of(job.group)
+    if first and first != job.seq:
+        state = state_of(topic, first).replace("_", " ")
+        text = f"Ready, but job {first:,} of {group} goes first, and it is {state}{expires}."
+        return Why("group_busy", text)
+    until = order.waits_until(job.group)
+    if until > now:
+        wait = lasting(until - now)
+        text = f"Ready, but {group} has used up its rate: its next job goes in {wait}{expires}."
+        return Why("group_busy", text, until)
+    flying = order.in_flight.get(job.group, 0)
+    has = f" has {_count(flying, 'job', 'jobs')} in flight" if flying else " may not go now"
+    return Why("group_busy", f"Ready, but {group}{has}: it waits for its group{expires}.")
 
 
 # -- words -----------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ STALL_RETRY_S = 0.05
 CLOCK_CHECK_MS = 1000
 """How often the timer looks at the wall clock while it waits, since that clock may be set."""
 
-HOLDING_BACK = ("paused", "rate_limited", "max_in_flight")
+HOLDING_BACK = ("paused", "rate_limited", "max_in_flight", "group_busy")
 """Why a queue hands out nothing although it has jobs."""
 
 logger = logging.getLogger("logqueue.dispatcher")

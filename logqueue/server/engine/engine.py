@@ -212,7 +212,8 @@ class Engine:
             if other is not topic and other.replacing:
                 self._note_lagging(other)
         if topic is not None and events:
-            if topic.replacing or (isinstance(topic, QueueTopic) and topic.queue.returning):
+            queue = topic.queue if isinstance(topic, QueueTopic) else None
+            if topic.replacing or (queue is not None and (queue.returning or queue.is_building)):
                 self._advance_time(topic, now)
             if topic.attributes is not None or topic.config.ttl_ms or topic.is_trimming:
                 # A job that came back to a key that a newer one has ends before it is visible.
@@ -650,9 +651,10 @@ def _executed(result: R, topics: tuple[Topic, ...]) -> Executed[R]:
 
 
 def _is_short_of_returning(topic: Topic) -> bool:
-    """Whether jobs are still to come back, and those that have could be fewer than a pass takes."""
-    return (
-        isinstance(topic, QueueTopic)
-        and topic.queue.returning > 0
-        and len(topic.queue.reclaim) < limits.CLAIMED_PER_PASS_MAX
-    )
+    """Whether jobs are still to come back, and those that have could be fewer than a pass takes; or
+    the order of claims is being made."""
+    if not isinstance(topic, QueueTopic):
+        return False
+    queue = topic.queue
+    is_short = queue.returning > 0 and len(queue.reclaim) < limits.CLAIMED_PER_PASS_MAX
+    return is_short or queue.is_building

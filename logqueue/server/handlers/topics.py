@@ -332,8 +332,8 @@ def _ensured(request: HttpRequest, result: cmd.EnsureResult, spent: Spent) -> Re
         "topic": request.name,
         "created": result.created,
         "differs": {
-            field: {"have": config.get(field), "want": want}
-            for field, (_, want) in result.differs.items()
+            field: {"have": config.get(field, have), "want": want}
+            for field, (have, want) in result.differs.items()
         },
         "config": config,
         "config_version": result.config.version,
