@@ -11,6 +11,7 @@ from logqueue.errors import (
     MethodNotAllowed,
     NotFound,
     RouterNotFound,
+    ScheduleNotFound,
     TopicNotFound,
     quoted,
 )
@@ -70,6 +71,10 @@ def explained(error: LogqueueError, url: str) -> CommandError:
         case RouterNotFound():
             named = (error.detail or {}).get("router", "")
             text = f"there is no router {quoted(named)}; `logqueue routers` lists them"
+            kind = NothingThere
+        case ScheduleNotFound():
+            named = (error.detail or {}).get("schedule", "")
+            text = f"there is no schedule {quoted(named)}; `logqueue schedules list` lists them"
             kind = NothingThere
         case NotFound() if "no such route" not in text:
             kind = NothingThere
