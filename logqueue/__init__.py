@@ -68,6 +68,8 @@ if TYPE_CHECKING:
     from logqueue.shapes import TopicDeleted as TopicDeleted
     from logqueue.worker import AckPolicy as AckPolicy
     from logqueue.worker import App as App
+    from logqueue.worker import Cron as Cron
+    from logqueue.worker import Every as Every
     from logqueue.worker import Reject as Reject
     from logqueue.worker import Retry as Retry
     from logqueue.worker import RetryLater as RetryLater
@@ -143,6 +145,8 @@ _HOMES = {
     "logqueue.worker": (
         "AckPolicy",
         "App",
+        "Cron",
+        "Every",
         "Reject",
         "Retry",
         "RetryLater",

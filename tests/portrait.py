@@ -14,9 +14,13 @@ from logqueue.core import record_times
 from logqueue.core.queue_state import QueueState
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.routers import RouterState
+from logqueue.core.schedules import ScheduleState
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.events.block import DELAY, KEY, NUMBER_COLUMNS, BlockView
+
+NOT_REPLAYED = ("error", "failed", "failures", "retry_at")
+"""What a schedule knows of refused tries."""
 
 
 def portrait(state: State, now: int | None = None) -> dict[str, Any]:
@@ -34,6 +38,12 @@ def portrait(state: State, now: int | None = None) -> dict[str, Any]:
             attribute: getattr(router, attribute)
             for attribute in RouterState.__slots__
             if attribute != "made"
+        }
+    for name, schedule in state.schedules.by_name.items():
+        picture[f"schedule {name}"] = {
+            attribute: getattr(schedule, attribute)
+            for attribute in ScheduleState.__slots__
+            if attribute not in NOT_REPLAYED
         }
     return picture
 

@@ -110,7 +110,7 @@ def _add_record(put: argparse.ArgumentParser) -> None:
         "--record",
         type=_json,
         metavar="JSON",
-        help="the whole record, in place of --data: data, and perhaps tag, meta, key, delay_ms, ...",
+        help="the whole record, in place of --data: data, and perhaps tag, meta, key, ...",
     )
     put.add_argument("--tag", help="its tag")
     put.add_argument("--key", help="its key: at most one waiting job has it")

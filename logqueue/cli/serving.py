@@ -222,7 +222,7 @@ def _check(arguments: argparse.Namespace) -> int:
         app = load_app(arguments.app)
     except AppNotFound as error:
         raise CommandError(str(error)) from error
-    differs = check_queues(app) if app.declared else []
+    differs = check_queues(app) if app.declared or app.schedules else []
     if arguments.json:
         output.json_line(
             {

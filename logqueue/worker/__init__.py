@@ -25,6 +25,7 @@ from logqueue.worker.run import (
     load_app,
     run_worker,
 )
+from logqueue.worker.schedule import Cron, Every, ScheduleTimes
 from logqueue.worker.task import Sender, Task
 from logqueue.worker.worker import Worker
 
@@ -34,6 +35,8 @@ __all__ = [
     "App",
     "AppNotFound",
     "BadPayload",
+    "Cron",
+    "Every",
     "Handle",
     "Job",
     "JobTimeout",
@@ -42,6 +45,7 @@ __all__ = [
     "Reject",
     "Retry",
     "RetryLater",
+    "ScheduleTimes",
     "Sender",
     "Settling",
     "Snooze",

@@ -16,6 +16,7 @@ from logqueue.client import AsyncClient, Backoff, Client, ConfigFields, FollowUp
 from logqueue.client.calls import as_json
 from logqueue.client.connecting import Urls
 from logqueue.client.topic_calls import known_config
+from logqueue.errors import quoted
 from logqueue.shapes import Appended, TopicEnsured
 from logqueue.worker.environment import Environment, Network
 from logqueue.worker.handlers import Handler, Handlers, RunIn, where
@@ -25,6 +26,7 @@ from logqueue.worker.middleware import Middleware
 from logqueue.worker.outcomes import AckPolicy
 from logqueue.worker.payload import Arguments, read_call
 from logqueue.worker.retry import Retry
+from logqueue.worker.schedule import DeclaredSchedule, ScheduleTimes, declared
 from logqueue.worker.task import Task
 
 P = ParamSpec("P")
@@ -42,6 +44,7 @@ class App:
 
     Attributes:
         handlers: What is registered.
+        schedules: Those of its tasks, by name.
         middleware: The outermost first.
         lifespan: Entered once per worker process, on its event loop.
         surroundings: How to reach the server; tests replace it.
@@ -76,6 +79,7 @@ class App:
         self.surroundings: Environment = surroundings or Network(
             url, token, timeout_s=timeout_s, backoff=backoff
         )
+        self.schedules: dict[str, DeclaredSchedule] = {}
         self._configs: dict[str, ConfigFields] = {}
         # Without a lock: a fork while another thread held it would block the child for ever.
         self._clients: dict[str, Client] = {}
@@ -101,6 +105,7 @@ class App:
         concurrency: int | None = ...,
         ack_policy: AckPolicy = ...,
         run_in: RunIn | None = ...,
+        schedule: ScheduleTimes | Iterable[ScheduleTimes] = ...,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
     def task(
@@ -115,6 +120,7 @@ class App:
         concurrency: int | None = None,
         ack_policy: AckPolicy = AckPolicy.NACK_ON_ERROR,
         run_in: RunIn | None = None,
+        schedule: ScheduleTimes | Iterable[ScheduleTimes] = (),
     ) -> Callable[[Callable[P, R]], Task[P, R]] | Task[P, R]:
         """Make a function a task: jobs of `queue` can call it. Works as `@app.task` too.
 
@@ -128,6 +134,8 @@ class App:
             ack_policy: What the worker does about a job on its own.
             run_in: `loop` for async functions (the default for them), `thread` (the default for
                 others) or `process`, for code that holds the interpreter lock.
+            schedule: When it runs by itself: a `Cron`, an `Every`, or several. A worker declares
+                them when it starts.
 
         Raises:
             ValueError: The name is taken, the queue has a consumer, or a bound is violated.
@@ -152,10 +160,20 @@ class App:
                 concurrency=concurrency,
                 run_in=where(function, run_in),
             )
+            schedules = declared(schedule, called, queue, arguments)
             self.handlers.add_task(handler)
+            self._schedule(schedules)
             return Task(handler, self, arguments)
 
         return register if function is None else register(function)
+
+    def _schedule(self, schedules: Iterable[DeclaredSchedule]) -> None:
+        for schedule in schedules:
+            if schedule.name in self.schedules:
+                raise ValueError(
+                    f"schedule {quoted(schedule.name)} exists already: give this one another name="
+                )
+            self.schedules[schedule.name] = schedule
 
     def consumer(
         self,

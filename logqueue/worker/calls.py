@@ -14,6 +14,7 @@ from logqueue.client.following import Interrupted
 from logqueue.errors import LogqueueError, NotFound
 from logqueue.worker.leases import Lease
 from logqueue.worker.outcomes import Outcome
+from logqueue.worker.schedule import DeclaredSchedule
 
 WAIT_MS = 20_000
 """How long a claim waits at the server for a job."""
@@ -108,6 +109,12 @@ class WorkerCalls:
     async def ensure_queue(self, queue: str, config: ConfigFields) -> shapes.TopicEnsured:
         """Create a queue that is missing; an existing one is left as it is and compared."""
         return await self._client.ensure_topic(queue, **config)
+
+    async def ensure_schedule(self, schedule: DeclaredSchedule) -> shapes.Schedule:
+        """Create a schedule that is missing; an existing one is left as it is and compared."""
+        return await self._client.put_schedule(
+            schedule.name, schedule.queue, schedule.record(), if_absent=True, **schedule.options()
+        )
 
 
 class Renewals:

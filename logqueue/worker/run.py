@@ -19,12 +19,14 @@ from typing import Any
 from logqueue.client import Client
 from logqueue.errors import (
     LogqueueError,
+    ScheduleNotFound,
     TopicNotFound,
     quoted,
 )
 from logqueue.worker.app import App
 from logqueue.worker.consuming import Counts
 from logqueue.worker.crew import WorkerProcesses
+from logqueue.worker.schedule import DeclaredSchedule
 from logqueue.worker.worker import Worker
 
 EXIT_OK = 0
@@ -78,7 +80,7 @@ def check(app: App) -> list[str]:
 
 
 def check_queues(app: App) -> list[str]:
-    """One line per difference between declared queues and those of the server.
+    """One line per difference between declared queues and schedules, and those of the server.
 
     Creates and changes nothing: a missing queue is created by the first worker or send.
 
@@ -87,7 +89,11 @@ def check_queues(app: App) -> list[str]:
     """
     client = app.surroundings.producer()
     try:
-        return [line for queue in app.declared for line in _drift(app, client, queue)]
+        queues = [line for queue in app.declared for line in _drift(app, client, queue)]
+        schedules = [
+            line for one in app.schedules.values() for line in _schedule_drift(client, one)
+        ]
+        return [*queues, *schedules]
     finally:
         client.close()
 
@@ -101,6 +107,17 @@ def _drift(app: App, client: Client, queue: str) -> list[str]:
         return [f"queue {queue}: it exists as a log"]
     found = client.ensure_topic(queue, **app.config_of(queue))
     return [f"queue {queue}: {drift}" for drift in app.drift_of(queue, found)]
+
+
+def _schedule_drift(client: Client, schedule: DeclaredSchedule) -> list[str]:
+    try:
+        client.schedule(schedule.name, next=0)
+    except ScheduleNotFound:
+        return []
+    found = client.put_schedule(
+        schedule.name, schedule.queue, schedule.record(), if_absent=True, **schedule.options()
+    )
+    return [f"schedule {schedule.name}: {drift}" for drift in schedule.drift(found)]
 
 
 def run_worker(

@@ -20,6 +20,7 @@ from logqueue.errors import LogqueueError
 from logqueue.worker.app import App
 from logqueue.worker.calls import Renewals, WorkerCalls
 from logqueue.worker.consuming import Consuming, Counts
+from logqueue.worker.declaring import ScheduleDeclaring
 from logqueue.worker.health import QueueVitals, Vitals, WorkerHealth
 from logqueue.worker.leases import LeaseKeeper
 from logqueue.worker.running import ABANDONED_MAX, Running
@@ -241,6 +242,7 @@ class _WorkerRun:
         """Run until stopped or out of work; then stop in order."""
         await self._ensure_queues()
         worker = self._worker
+        declaring = await self._declare_schedules()
         logger.info("worker %s consumes %s", worker.node, ", ".join(worker.queues))
         stopping = asyncio.ensure_future(worker._stopping.wait())
         feeding: list[asyncio.Task[None]] = []
@@ -260,7 +262,7 @@ class _WorkerRun:
             await self._cut_short()
             raise
         finally:
-            tasks: list[asyncio.Future[Any]] = [*feeding, stopping]
+            tasks: list[asyncio.Future[Any]] = [*feeding, stopping, *declaring]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -288,6 +290,17 @@ class _WorkerRun:
                     drift,
                     queue,
                 )
+
+    async def _declare_schedules(self) -> list[asyncio.Task[None]]:
+        """Declare them; the task that tries again, if anything is left."""
+        worker = self._worker
+        schedules = worker._app.schedules.values()
+        declaring = ScheduleDeclaring(
+            self._calls, [one for one in schedules if one.queue in worker.queues]
+        )
+        if await declaring.try_once() or worker._once:
+            return []
+        return [asyncio.create_task(declaring.until_done(), name="schedules")]
 
     @staticmethod
     async def _until_over(

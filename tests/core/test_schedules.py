@@ -22,6 +22,7 @@ from tests.clock import ManualClock
 from tests.core.schedule_model import Firing, ModelSchedule, ScheduleModel
 from tests.core.world import World, wish
 from tests.effort import scaled
+from tests.portrait import portrait
 from wal.testing.simfs import SimFileSystem
 
 MINUTE = 60_000
@@ -390,12 +391,12 @@ def test_many_that_are_noticed_late_are_not_missed_for_each_other() -> None:
 
 def test_a_checkpoint_has_all_schedules_in_parts() -> None:
     world = World(segment_bytes=1 << 20)
-    world.put()
+    world.put(durability="fsync")
     for number in range(1200):
         world.schedule(f"s{number:04}", every_ms=MINUTE)
     world.wait(MINUTE)
     world.fire()
-    kept = {name: portrait(one) for name, one in world.state.schedules.by_name.items()}
+    kept = portrait(world.state)
     world.engine.journal.checkpoint(world.state, world.now)
     parts = 0
     while world.engine.journal.is_checkpointing:
@@ -405,16 +406,7 @@ def test_a_checkpoint_has_all_schedules_in_parts() -> None:
     world.tidy()
     world.step()
     world.kill()
-    assert {name: portrait(one) for name, one in world.state.schedules.by_name.items()} == kept
-
-
-def portrait(schedule: ScheduleState) -> dict[str, Any]:
-    """All that is replayed."""
-    return {
-        field: getattr(schedule, field)
-        for field in ScheduleState.__slots__
-        if field not in ("error", "failed", "failures", "retry_at")
-    }
+    assert portrait(world.state) == kept
 
 
 def test_jitter_is_the_same_whenever_it_is_computed_and_spreads() -> None:

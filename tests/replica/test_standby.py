@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 
 from logqueue.core import commands as cmd
 from logqueue.errors import LogqueueError, NotWriter, ReplicaUnavailable
+from logqueue.model.schedule import ScheduleOptions
 from logqueue.replica.chunk import chunk_key
 from logqueue.replica.object_store import StoreRefused
+from logqueue.server.engine.dispatcher import Dispatcher
 from logqueue.server.runtime import Runtime
 from logqueue.server.service import Phase
 from logqueue.server.standby import Standby
@@ -20,6 +23,7 @@ from logqueue.server.storage.log_follower import LogFollower
 from logqueue.server.storage.log_replay import OrderViolated
 from logqueue.server.storage.replica_start import ReplicaStart
 from logqueue.testing.simulated_store import SimulatedObjects
+from tests.core.world import pack, wish
 from tests.portrait import portrait
 from tests.replica.fleet import FleetTime, Machine, fleet_test
 from wal.testing.simfs import SimFileSystem
@@ -558,3 +562,51 @@ async def test_old_logs_that_nothing_follows_are_set_aside() -> None:
     assert len(shown(b)) == 20
     assert b.fs.listdir("data/jobs.discarded-1")
     await pair.end()
+
+
+@fleet_test
+async def test_only_the_writer_fires_schedules_and_the_next_writer_continues() -> None:
+    pair = Pair()
+    pair.a.start()
+    await pair.a.put()
+    options = ScheduleOptions(
+        "a", b'{"data":1}', pack([wish(1)]), every_ms=3_600_000, catch_up="all"
+    )
+    made = pair.a.ask(cmd.PutSchedule("s", options))
+    await pair.a.rest()
+    assert made.is_granted()
+    b = pair.standby("b")
+    await pair.until(lambda: phase(b) is Phase.STANDBY and schedules_of(b))
+    pair.time.pass_s(2 * 3600)
+    firing = dispatcher_of(b).firing
+    assert firing.next_look() is None and firing.step() == ()
+    assert dispatcher_of(pair.a).firing.step(1)
+    await pair.a.rest()
+    await pair.until(lambda: len(shown(b)) == 1)
+    promoted = asyncio.get_running_loop().create_task(runtime_of(b).promote(None, force=True))
+    await pair.until(promoted.done)
+    dispatcher_of(b).firing.step()
+    await pair.until(lambda: len(shown(b)) == 2)
+    times = [json.loads(texts[3])["scheduled_for"] for texts in texts_of(b)]
+    assert times[1] - times[0] == 3_600_000
+    dispatcher_of(pair.a).firing.step()
+    await pair.end()
+
+
+def dispatcher_of(machine: Machine) -> Dispatcher:
+    """What decides there, or follows."""
+    dispatcher = runtime_of(machine).service.lifecycle.dispatcher
+    assert dispatcher is not None
+    return dispatcher
+
+
+def schedules_of(machine: Machine) -> int:
+    """How many schedules a standby knows."""
+    engine = runtime_of(machine).service.engine
+    return len(engine.state.schedules) if engine is not None else 0
+
+
+def texts_of(machine: Machine) -> list[tuple[bytes, ...]]:
+    """The records of the topic `a`."""
+    batches = machine.state.topics["a"].batches
+    return [texts for batch in batches for _, _, texts in batch.records()]

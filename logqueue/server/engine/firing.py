@@ -143,9 +143,8 @@ class FiringTimer:
         if wait_ms <= 0:
             self._timer = self._loop.call_soon(self._step)
         else:
-            # The loop's clock knows nothing of steps of the wall clock. One ms more, since timers
-            # may come a hair early.
-            wait_s = min(wait_ms + 1, self._clock_check_ms) / 1000
+            # The loop's clock knows nothing of steps of the wall clock.
+            wait_s = min(wait_ms, self._clock_check_ms) / 1000
             self._timer = self._loop.call_later(wait_s, self._step)
 
     def stop(self) -> None:
