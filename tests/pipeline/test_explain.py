@@ -13,8 +13,8 @@ import pytest
 from logqueue.pipeline.reports.contribution import Contribution
 from logqueue.pipeline.reports.explain import explanations, find, width_of
 from logqueue.pipeline.reports.page.numbers import DAY, HOUR, MINUTE
-from logqueue.pipeline.reports.queries.dialect import DUCKDB
-from logqueue.pipeline.reports.queries.explaining import slow_runs
+from logqueue.pipeline.reports.queries.definitions import Definitions
+from logqueue.pipeline.reports.queries.dialect import DUCKDB, Dialect
 from logqueue.pipeline.reports.queries.sources import ReportScope
 
 START = 1_772_409_600_000
@@ -126,14 +126,22 @@ _ATTEMPTS = pa.schema(
 )
 
 
+def further_relations(dialect: Dialect) -> dict[str, str]:
+    """The relations besides these two that explanations are made from, each after those that it
+    needs itself."""
+    texts = Definitions.of(SCOPE, dialect).texts
+    counts = {"job_counts": "SELECT topic, count(*) AS jobs FROM $jobs GROUP BY topic"}
+    return counts | {name: texts[name] for name in ("topic_jobs", "usual_runs")}
+
+
 def ask_of(connection: duckdb.DuckDBPyConnection, *logs: Log) -> Callable[[str], pa.Table]:
     """Answers questions about these logs."""
     jobs = [job for log in logs for job in log.jobs]
     attempts = [attempt for log in logs for attempt in log.attempts]
     connection.register("jobs", pa.Table.from_pylist(jobs, schema=_JOBS))
     connection.register("attempts", pa.Table.from_pylist(attempts, schema=_ATTEMPTS))
-    for name, text in slow_runs(DUCKDB).items():
-        connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {text.replace('$', '')}")
+    for name, text in further_relations(DUCKDB).items():
+        connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {text.replace('$', '')}")
     return lambda text: connection.sql(text.replace("$", "")).to_arrow_table()
 
 

@@ -20,7 +20,14 @@ from logqueue.pipeline.reports.queries.dialect import DUCKDB, SPARK
 from logqueue.pipeline.reports.queries.sources import ReportScope
 from logqueue.pipeline.storage.directory_tree import DirectoryTree
 from tests.effort import scaled
-from tests.pipeline.test_explain import SCOPE, Log, always_slow, ask_of, failing_tag
+from tests.pipeline.test_explain import (
+    SCOPE,
+    Log,
+    always_slow,
+    ask_of,
+    failing_tag,
+    further_relations,
+)
 from tests.pipeline.told_history import truth_of
 from tests.spark.reference import START, plays
 
@@ -99,9 +106,12 @@ def test_both_engines_explain_the_same(spark: SparkSession) -> None:
         ask = ask_of(connection, *logs)
         jobs, attempts = ask("SELECT * FROM $jobs"), ask("SELECT * FROM $attempts")
         expected = explanations(ask, SCOPE, DUCKDB)
-    names = {"jobs": "explained_jobs", "attempts": "explained_attempts"}
+    further = further_relations(SPARK)
+    names = {name: f"explained_{name}" for name in ("jobs", "attempts", *further)}
     for name, table in (("jobs", jobs), ("attempts", attempts)):
         spark.createDataFrame(table).createOrReplaceTempView(names[name])
+    for name, text in further.items():
+        spark.sql(filled(text, names)).createOrReplaceTempView(names[name])
     found = explanations(lambda text: spark.sql(filled(text, names)).toArrow(), SCOPE, SPARK)
     assert found.to_pylist() == expected.to_pylist()
     assert found["name"].to_pylist() == ["invoice", "w3"]

@@ -5,7 +5,7 @@ Owns: the SQL of each, from the relations of `sources`. Must not know: who runs 
 
 from __future__ import annotations
 
-from logqueue.pipeline.reports.queries.dialect import Dialect
+from logqueue.pipeline.reports.queries.dialect import Dialect, broadcast
 from logqueue.pipeline.reports.queries.sources import ReportScope, worst
 
 _OF_RUNS = {"p50_run": 0.5, "p95_run": 0.95}
@@ -14,7 +14,7 @@ _OF_RUNS = {"p50_run": 0.5, "p95_run": 0.95}
 def by_tag(scope: ReportScope, dialect: Dialect) -> dict[str, str]:
     """The SQL of each report by tag, by the name of its table."""
     return {
-        "report_latency_by_tag": _latency(dialect),
+        "report_latency_by_tag": "SELECT * FROM $latencies WHERE is_top",
         "report_tags": _tags(scope),
         "report_workers_by_tag": _workers(dialect),
     }
@@ -23,17 +23,8 @@ def by_tag(scope: ReportScope, dialect: Dialect) -> dict[str, str]:
 def _of_top_tags(rows: str) -> str:
     """Those rows whose tag is one of the topic's most frequent."""
     return f"""
-        SELECT given.* FROM ({rows}) AS given JOIN $top_tags AS chosen
+        SELECT {broadcast("chosen")} given.* FROM ({rows}) AS given JOIN $top_tags AS chosen
         ON given.topic = chosen.topic AND given.tag IS NOT DISTINCT FROM chosen.tag"""
-
-
-def _latency(dialect: Dialect) -> str:
-    shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
-    return f"""
-        SELECT topic, tag, bucket, metric, count(*) AS n, {dialect.quantiles("ms", shares)},
-            max(ms) AS max, sum(waiting) AS waiting
-        FROM ({_of_top_tags("SELECT * FROM $measured")})
-        GROUP BY GROUPING SETS ((topic, tag, metric, bucket), (topic, tag, metric))"""
 
 
 def _tags(scope: ReportScope) -> str:
@@ -42,13 +33,14 @@ def _tags(scope: ReportScope) -> str:
             0 AS claims, 0 AS acks, 0 AS failures, 0 AS run_ms
         FROM $jobs WHERE appended IS NOT NULL GROUP BY 1, 2, 3
         UNION ALL
-        SELECT topic, tag, {scope.bucket_of("claimed")}, 0, count(*), 0, 0, 0
-        FROM $attempts GROUP BY 1, 2, 3
-        UNION ALL
-        SELECT topic, tag, {scope.bucket_of("ended")}, 0, 0,
-            count(CASE WHEN outcome = 'acked' THEN 1 END), count(CASE WHEN is_failure THEN 1 END),
-            sum(run_ms)
-        FROM $attempts WHERE ended IS NOT NULL GROUP BY 1, 2, 3"""
+        SELECT topic, tag, bucket, 0, count(CASE WHEN is_claim THEN 1 END),
+            count(CASE WHEN NOT is_claim AND outcome = 'acked' THEN 1 END),
+            count(CASE WHEN NOT is_claim AND is_failure THEN 1 END),
+            sum(CASE WHEN NOT is_claim THEN run_ms END)
+        FROM (SELECT *, CASE WHEN is_claim THEN {scope.bucket_of("claimed")}
+                ELSE {scope.bucket_of("ended")} END AS bucket
+            FROM $attempts CROSS JOIN (VALUES (true), (false)) AS ends(is_claim))
+        WHERE bucket IS NOT NULL GROUP BY 1, 2, 3"""
     sums = ", ".join(
         f"sum({name}) AS {name}" for name in ("appended", "claims", "acks", "failures", "run_ms")
     )

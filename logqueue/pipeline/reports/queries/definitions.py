@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from logqueue.pipeline.lifecycle.table_kind import TableKind
+from logqueue.pipeline.reports.queries import explaining
 from logqueue.pipeline.reports.queries.by_tag import by_tag
 from logqueue.pipeline.reports.queries.dialect import Dialect
-from logqueue.pipeline.reports.queries.explaining import slow_runs
 from logqueue.pipeline.reports.queries.of_jobs import of_jobs
 from logqueue.pipeline.reports.queries.over_time import over_time
 from logqueue.pipeline.reports.queries.sources import ReportScope, sources
@@ -22,7 +22,7 @@ from logqueue.pipeline.reports.queries.sources import ReportScope, sources
 _NAME = re.compile(r"\$(\w+)")
 
 
-READ_BY = {"report_explanations": 3 * "$jobs $attempts $slow_of_topic $slow_of_tag "}
+READ_BY = {"report_explanations": explaining.READS}
 """What reports read that consist of several texts, each chosen by the answer to the last."""
 
 
@@ -50,7 +50,6 @@ class Definitions:
             **over_time(scope, dialect),
             **of_jobs(scope, dialect),
             **by_tag(scope, dialect),
-            **slow_runs(dialect),
         }
         return cls(texts, dialect)
 

@@ -13,6 +13,12 @@ KLL_K = 4096
 right to 0.13 % (with 99 % confidence), whatever the number of values."""
 
 
+def broadcast(*names: str) -> str:
+    """A hint, behind SELECT: relations that are small enough to be sent to each task, so that the
+    large one beside them is not shuffled. DuckDB sees a comment."""
+    return f"/*+ BROADCAST({', '.join(names)}) */"
+
+
 class Dialect(Protocol):
     """The functions that have another name, or another form, in each engine."""
 

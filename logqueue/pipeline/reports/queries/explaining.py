@@ -2,9 +2,10 @@
 
 Owns: these texts. Must not know: what is unusual, how a text is run.
 
-Texts name the relations `$jobs` and `$attempts`, and those of `slow_runs`: these are made once, so
-that engines know how small they are when they join them, and keep no rows but theirs. Topics are
-named by their place among the busiest, so that no name is ever part of a text.
+Texts name the relations `$jobs` and `$attempts`, and `$topic_jobs` and `$usual_runs`; these two are
+made once, so that engines know how small they are when they join them, and keep no rows but theirs.
+Topics are named by their place among the busiest, so that no name is ever part of a text. What is
+counted of a row are rows of a small relation beside it, so that each table is read once for all.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from logqueue.pipeline.reports.queries.dialect import Dialect
+from logqueue.pipeline.reports.queries.dialect import Dialect, broadcast
 
+READS = 3 * "$jobs $attempts $topic_jobs $usual_runs "
+"""What the three texts read."""
 TOPICS_MAX = 100
 VALUES_MAX = 12
 """Candidates of each kind that are looked at, those with the most of what is bad."""
@@ -39,18 +42,6 @@ class Stretch:
     until: int
 
 
-def slow_runs(dialect: Dialect) -> dict[str, str]:
-    """How long the slowest tenth of the acked runs takes at least, by topic and by tag."""
-    p90 = dialect.quantiles("run_ms", {"slow": 0.9})
-    acked = "FROM $attempts WHERE outcome = 'acked' AND run_ms IS NOT NULL"
-    return {
-        "slow_of_topic": f"SELECT topic, {p90} {acked} GROUP BY topic",
-        "slow_of_tag": f"""
-            SELECT topic, tag, {p90} {acked} AND tag IS NOT NULL
-            GROUP BY topic, tag HAVING count(*) >= {RUNS_OF_TAG_MIN}""",
-    }
-
-
 def windows(width: int, end: int, dialect: Dialect) -> str:
     """How many there are, how many of them are bad, and their ms: by topic, metric and stretch."""
     return f"""
@@ -64,28 +55,29 @@ def contributions(chosen: Sequence[Stretch], end: int, dialect: Dialect) -> str:
     """Of each stretch, the values with the most of what is bad: id, dim, value, what was counted in
     the stretch (n, bad, ms) and in the whole range (n_all, bad_all, ms_all); the error that most
     of its failures in the stretch have, and how many."""
-    inside = "d.at_ms >= c.since AND d.at_ms < c.until"
+    inside = "at_ms >= c.since AND at_ms < c.until"
+    asked = f"""
+        SELECT {broadcast("c")} e.*, c.id, c.since, c.until FROM events e
+        JOIN chosen c ON e.place = c.place AND e.metric = c.metric
+        WHERE e.bad = 1 AND {inside}"""
     return f"""
         {_events(end, dialect)},
         chosen AS ({_values(chosen)}),
-        {dialect.streamed("dims", _dims())},
         hits AS (
-            SELECT c.id, c.place, c.metric, c.since, c.until, d.dim, d.value, count(*) AS hits
-            FROM dims d JOIN chosen c ON d.place = c.place AND d.metric = c.metric
-            WHERE d.bad = 1 AND {inside}
-            GROUP BY 1, 2, 3, 4, 5, 6, 7),
+            SELECT id, place, metric, since, until, dim, value, count(*) AS hits
+            FROM ({_by_value(f"({asked})")}) GROUP BY 1, 2, 3, 4, 5, 6, 7),
         candidates AS (
             SELECT * FROM (SELECT *, row_number() OVER (
                 PARTITION BY id, dim ORDER BY hits DESC, value) AS nth FROM hits)
             WHERE nth <= {VALUES_MAX}),
         by_error AS (
-            SELECT c.id, c.dim, c.value, d.error,
+            SELECT {broadcast("c")} c.id, c.dim, c.value, d.error,
                 count(CASE WHEN {inside} THEN 1 END) AS n,
                 CAST(coalesce(sum(CASE WHEN {inside} THEN d.bad END), 0) AS BIGINT) AS bad,
                 CAST(coalesce(sum(CASE WHEN {inside} THEN d.ms END), 0) AS BIGINT) AS ms,
                 count(*) AS n_all, CAST(sum(d.bad) AS BIGINT) AS bad_all,
                 CAST(sum(d.ms) AS BIGINT) AS ms_all
-            FROM dims d JOIN candidates c
+            FROM ({_by_value("events")}) d JOIN candidates c
                 ON d.place = c.place AND d.metric = c.metric AND d.dim = c.dim
                 AND d.value = c.value
             GROUP BY 1, 2, 3, 4),
@@ -106,8 +98,8 @@ def presence(chosen: Sequence[Stretch], end: int, dialect: Dialect) -> str:
         {_events(end, dialect)},
         chosen AS ({_values(chosen)}),
         counted AS (
-            SELECT c.id, e.worker AS value, count(CASE WHEN {inside} THEN 1 END) AS n,
-                count(*) AS n_all
+            SELECT {broadcast("c")} c.id, e.worker AS value,
+                count(CASE WHEN {inside} THEN 1 END) AS n, count(*) AS n_all
             FROM events e JOIN chosen c ON e.place = c.place AND e.metric = c.metric
             WHERE e.worker IS NOT NULL GROUP BY 1, 2)
         SELECT id, value, n, n_all FROM (SELECT *, row_number() OVER (
@@ -116,28 +108,32 @@ def presence(chosen: Sequence[Stretch], end: int, dialect: Dialect) -> str:
 
 
 def _values(chosen: Sequence[Stretch]) -> str:
-    return " UNION ALL ".join(
-        f"SELECT {one.id} AS id, {one.place} AS place, '{one.metric}' AS metric, "
-        f"CAST({one.since} AS BIGINT) AS since, CAST({one.until} AS BIGINT) AS until"
-        for one in chosen
+    rows = ", ".join(
+        f"({one.id}, {one.place}, '{one.metric}', {one.since}, {one.until})" for one in chosen
+    )
+    return (
+        "SELECT id, place, metric, CAST(since AS BIGINT) AS since, CAST(until AS BIGINT) AS until "
+        f"FROM (VALUES {rows}) AS listed(id, place, metric, since, until)"
     )
 
 
-def _dims() -> str:
-    """A row per event and kind of value that it has."""
-    kinds = {
-        "worker": ("failures", "runs"),
-        "tag": ("failures", "runs", "arrivals"),
-        "key": ("failures", "runs", "arrivals"),
-        "error": ("failures",),
-        "outcome": ("failures",),
-    }
-    return " UNION ALL ".join(
-        f"SELECT place, metric, at_ms, '{dim}' AS dim, {dim} AS value, error, bad, "
-        "ms FROM events "
-        f"WHERE {dim} IS NOT NULL AND metric IN ({', '.join(repr(one) for one in metrics)})"
-        for dim, metrics in kinds.items()
-    )
+_KINDS = {
+    "failures": ("worker", "tag", "key", "error", "outcome"),
+    "runs": ("worker", "tag", "key"),
+    "arrivals": ("tag", "key"),
+}
+"""Of what is counted, the kinds of values that may account for it."""
+
+
+def _by_value(events: str) -> str:
+    """A row per event and kind of value that it has: those of the event, `dim` and `value`."""
+    kinds = ", ".join(f"('{metric}', '{dim}')" for metric, dims in _KINDS.items() for dim in dims)
+    value = " ".join(f"WHEN '{dim}' THEN e.{dim}" for dim in _KINDS["failures"])
+    return f"""
+        SELECT * FROM (
+            SELECT {broadcast("k")} e.*, k.dim, CASE k.dim {value} END AS value
+            FROM {events} e JOIN (VALUES {kinds}) AS k(metric, dim) ON e.metric = k.metric)
+        WHERE value IS NOT NULL"""
 
 
 def _events(end: int, dialect: Dialect) -> str:
@@ -148,46 +144,46 @@ def _events(end: int, dialect: Dialect) -> str:
     """
     return f"""
         WITH busiest AS (
-            SELECT topic, CAST(row_number() OVER (ORDER BY n DESC, topic) AS INT) AS place
-            FROM (SELECT topic, count(*) AS n FROM $jobs GROUP BY topic
-                ORDER BY n DESC, topic LIMIT {TOPICS_MAX})),
-        {dialect.streamed("events", _counted(end))}"""
+            SELECT ranked.topic AS topic, place, usual.p90 AS slow
+            FROM (SELECT topic, CAST(row_number() OVER (ORDER BY jobs DESC, topic) AS INT) AS place
+                FROM (SELECT topic, jobs FROM $topic_jobs
+                    ORDER BY jobs DESC, topic LIMIT {TOPICS_MAX})) AS ranked
+            LEFT JOIN $usual_runs AS usual ON ranked.topic = usual.topic AND usual.is_topic),
+        slow_tags AS (SELECT topic, tag, p90 AS slow FROM $usual_runs
+            WHERE NOT is_topic AND n >= {RUNS_OF_TAG_MIN}),
+        {dialect.streamed("events", f"SELECT * FROM ({_counted(end)}) WHERE at_ms IS NOT NULL")}"""
 
 
 def _counted(end: int) -> str:
-    """Rows of all that is counted; far more than any other relation here has."""
+    """Rows of all that is counted, and of what is not, without `at_ms`; far more than any other
+    relation here has."""
     no = "CAST(NULL AS STRING)"
-    of_job = f"{no} AS worker, j.tag AS tag, j.key AS key, {no} AS error, {no} AS outcome"
-    of_lease = "a.worker AS worker, a.tag AS tag, a.key AS key"
     return f"""
-        SELECT b.place, b.topic, 'failures' AS metric, a.ended AS at_ms, {of_lease},
-            CASE WHEN a.is_failure THEN a.error END AS error,
-            CASE WHEN a.is_failure AND a.error IS NULL THEN a.outcome END AS outcome,
-            CASE WHEN a.is_failure THEN 1 ELSE 0 END AS bad, CAST(0 AS BIGINT) AS ms
+        SELECT {broadcast("b", "t", "m")} b.place, b.topic, m.metric,
+            CASE WHEN m.metric = 'claims' THEN a.claimed
+                WHEN m.metric = 'runs' THEN
+                    CASE WHEN a.outcome = 'acked' AND a.run_ms IS NOT NULL THEN a.ended END
+                WHEN a.outcome = 'acked' OR a.is_failure THEN a.ended END AS at_ms,
+            a.worker, a.tag, a.key,
+            CASE WHEN m.metric = 'failures' AND a.is_failure THEN a.error END AS error,
+            CASE WHEN m.metric = 'failures' AND a.is_failure AND a.error IS NULL
+                THEN a.outcome END AS outcome,
+            CASE WHEN m.metric = 'failures' AND a.is_failure
+                OR m.metric = 'runs' AND a.run_ms >= coalesce(t.slow, b.slow)
+                THEN 1 ELSE 0 END AS bad,
+            CASE WHEN m.metric = 'runs' THEN a.run_ms ELSE 0 END AS ms
         FROM $attempts a JOIN busiest b ON a.topic = b.topic
-        WHERE a.ended IS NOT NULL AND (a.outcome = 'acked' OR a.is_failure)
+            LEFT JOIN slow_tags t ON a.topic = t.topic AND a.tag = t.tag
+            CROSS JOIN (VALUES ('failures'), ('runs'), ('claims')) AS m(metric)
         UNION ALL
-        SELECT b.place, b.topic, 'runs', a.ended, {of_lease}, {no}, {no},
-            CASE WHEN a.run_ms >= coalesce(t.slow, s.slow) THEN 1 ELSE 0 END, a.run_ms
-        FROM $attempts a JOIN busiest b ON a.topic = b.topic
-            JOIN $slow_of_topic s ON a.topic = s.topic
-            LEFT JOIN $slow_of_tag t ON a.topic = t.topic AND a.tag = t.tag
-        WHERE a.outcome = 'acked' AND a.run_ms IS NOT NULL AND a.ended IS NOT NULL
-        UNION ALL
-        SELECT b.place, b.topic, 'claims', a.claimed, {of_lease}, {no}, {no}, 0,
-            CAST(0 AS BIGINT)
-        FROM $attempts a JOIN busiest b ON a.topic = b.topic WHERE a.claimed IS NOT NULL
-        UNION ALL
-        SELECT b.place, b.topic, 'arrivals', j.appended, {of_job}, 1, CAST(0 AS BIGINT)
-        FROM $jobs j JOIN busiest b ON j.topic = b.topic WHERE j.appended IS NOT NULL
-        UNION ALL
-        SELECT b.place, b.topic, 'ended', j.finished, {of_job}, 0, CAST(0 AS BIGINT)
-        FROM $jobs j JOIN busiest b ON j.topic = b.topic WHERE j.finished IS NOT NULL
-        UNION ALL
-        SELECT b.place, b.topic, 'waits', j.first_claim, {of_job}, 0, j.wait_ms
+        SELECT {broadcast("b", "m")} b.place, b.topic, m.metric,
+            CASE WHEN m.metric = 'arrivals' THEN j.appended
+                WHEN m.metric = 'ended' THEN j.finished
+                WHEN j.first_claim IS NOT NULL THEN
+                    CASE WHEN j.wait_ms IS NOT NULL THEN j.first_claim END
+                WHEN j.state = 'ready' AND j.ready <= {end} THEN {end} END,
+            {no}, j.tag, j.key, {no}, {no}, CASE WHEN m.metric = 'arrivals' THEN 1 ELSE 0 END,
+            CASE WHEN m.metric <> 'waits' THEN 0
+                WHEN j.first_claim IS NOT NULL THEN j.wait_ms ELSE {end} - j.ready END
         FROM $jobs j JOIN busiest b ON j.topic = b.topic
-        WHERE j.first_claim IS NOT NULL AND j.wait_ms IS NOT NULL
-        UNION ALL
-        SELECT b.place, b.topic, 'waits', CAST({end} AS BIGINT), {of_job}, 0, {end} - j.ready
-        FROM $jobs j JOIN busiest b ON j.topic = b.topic
-        WHERE j.state = 'ready' AND j.first_claim IS NULL AND j.ready <= {end}"""
+            CROSS JOIN (VALUES ('arrivals'), ('ended'), ('waits')) AS m(metric)"""

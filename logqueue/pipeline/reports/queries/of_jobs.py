@@ -5,7 +5,7 @@ Owns: the SQL of each, from the relations of `sources`. Must not know: who runs 
 
 from __future__ import annotations
 
-from logqueue.pipeline.reports.queries.dialect import Dialect
+from logqueue.pipeline.reports.queries.dialect import Dialect, broadcast
 from logqueue.pipeline.reports.queries.sources import ReportScope, worst
 
 EXTENSIONS_MAX = 10
@@ -121,15 +121,15 @@ def _kept_limits(scope: ReportScope) -> str:
 
 def _stuck(scope: ReportScope, dialect: Dialect) -> str:
     suspects = f"""
-        SELECT held.topic AS topic, seq AS job_seq, lease_id, worker, claimed AS claimed_at,
-            held_ms, extensions, outcome = 'open' AS {dialect.name("open")},
+        SELECT {broadcast("usual")} held.topic AS topic, seq AS job_seq, lease_id, worker,
+            claimed AS claimed_at, held_ms, extensions, outcome = 'open' AS {dialect.name("open")},
             concat_ws(',',
                 CASE WHEN extensions > {EXTENSIONS_MAX} THEN 'extended' END,
                 CASE WHEN held_ms > {TIMES_P99} * greatest(p99, 1) THEN 'long' END,
                 CASE WHEN outcome = 'expired' THEN 'expired' END) AS why
         FROM (SELECT *, coalesce(run_ms, {scope.end} - claimed) AS held_ms FROM $attempts) AS held
-        LEFT JOIN (SELECT topic, {dialect.quantiles("run_ms", {"p99": 0.99})} FROM $attempts
-            WHERE outcome = 'acked' GROUP BY topic) AS usual ON held.topic = usual.topic"""
+        LEFT JOIN (SELECT topic, p99 FROM $usual_runs WHERE is_topic) AS usual
+            ON held.topic = usual.topic"""
     found = f"SELECT * FROM ({suspects}) WHERE why <> ''"
     return worst(found, "topic", "held_ms DESC, job_seq, claimed_at")
 

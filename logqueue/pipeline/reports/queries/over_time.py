@@ -20,14 +20,13 @@ _COUNTED = {
     "held": ("held",),
 }
 """Columns of the throughput report, and the steps each of them counts."""
-SHARES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 
 def over_time(scope: ReportScope, dialect: Dialect) -> dict[str, str]:
     """The SQL of each report over time, by the name of its table."""
     return {
         "report_throughput": _throughput(),
-        "report_latency": _latency(dialect),
+        "report_latency": "SELECT * FROM $latencies WHERE is_topic",
         "report_heatmap": _heatmap(dialect),
         "report_workers": _workers(scope),
         "report_backlog": _backlog(scope, dialect),
@@ -41,14 +40,6 @@ def _throughput() -> str:
         for name, steps in _COUNTED.items()
     )
     return f"SELECT topic, bucket, {sums} FROM $flows GROUP BY topic, bucket"
-
-
-def _latency(dialect: Dialect) -> str:
-    return f"""
-        SELECT topic, bucket, metric, count(*) AS n, {dialect.quantiles("ms", SHARES)},
-            max(ms) AS max, sum(waiting) AS waiting
-        FROM $measured
-        GROUP BY GROUPING SETS ((topic, metric, bucket), (topic, metric))"""
 
 
 def _heatmap(dialect: Dialect) -> str:

@@ -13,18 +13,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from logqueue.pipeline.lifecycle.job_history import OPEN_STATES
-from logqueue.pipeline.reports.queries.dialect import Dialect
+from logqueue.pipeline.reports.queries.dialect import Dialect, broadcast
 
 SHARED = frozenset(
     (
-        "flows", "worker_buckets", "failed", "job_counts", "topic_jobs", "top_tags",
-        "slow_of_topic", "slow_of_tag",
+        "flows",
+        "latencies",
+        "usual_runs",
+        "worker_buckets",
+        "failed",
+        "job_counts",
+        "topic_jobs",
+        "top_tags",
     )
-)  # fmt: skip
+)
 """Relations that are small beside the jobs, and cost a pass over them: worth to be made once where
 reports read them several times. The others are read again; columns make that cheap."""
 TAGS_MAX = 50
 """Tags of each topic that breakdowns by tag have rows of."""
+SHARES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 
 @dataclass(frozen=True)
@@ -81,6 +88,8 @@ def sources(scope: ReportScope, dialect: Dialect) -> dict[str, str]:
         "steps": _steps(dialect),
         "flows": _flows(scope),
         "measured": _measured(scope),
+        "latencies": _latencies(dialect),
+        "usual_runs": _usual_runs(dialect),
         "worker_buckets": _worker_buckets(scope, dialect),
         "failed": _failed(dialect),
         "job_counts": _JOB_COUNTS,
@@ -137,19 +146,46 @@ def _flows(scope: ReportScope) -> str:
 def _measured(scope: ReportScope) -> str:
     """What percentiles are of: topic, tag, metric, bucket, ms, and 1 as `waiting` for a job that
     no worker had claimed when the range ended: it has waited so long at least."""
+    of_jobs = f"""
+        SELECT topic, tag, metric,
+            CASE WHEN metric = 'e2e' THEN finished ELSE first_claim END AS at_ms,
+            CASE WHEN metric = 'e2e' THEN CASE WHEN state = 'acked' THEN e2e_ms END
+                WHEN first_claim IS NOT NULL THEN wait_ms
+                WHEN state = 'ready' AND ready <= {scope.end} THEN {scope.end} - ready END AS ms
+        FROM $jobs CROSS JOIN (VALUES ('wait'), ('e2e')) AS metrics(metric)"""
     return f"""
-        SELECT topic, tag, 'wait' AS metric, {scope.bucket_of("first_claim")} AS bucket,
-            wait_ms AS ms, 0 AS waiting
-        FROM $jobs WHERE wait_ms IS NOT NULL
-        UNION ALL
-        SELECT topic, tag, 'wait', {scope.last}, {scope.end} - ready, 1
-        FROM $jobs WHERE state = 'ready' AND first_claim IS NULL AND ready <= {scope.end}
-        UNION ALL
-        SELECT topic, tag, 'e2e', {scope.bucket_of("finished")}, e2e_ms, 0
-        FROM $jobs WHERE state = 'acked' AND e2e_ms IS NOT NULL
+        SELECT topic, tag, metric, coalesce({scope.bucket_of("at_ms")}, {scope.last}) AS bucket, ms,
+            CASE WHEN at_ms IS NULL THEN 1 ELSE 0 END AS waiting
+        FROM ({of_jobs}) WHERE ms IS NOT NULL
         UNION ALL
         SELECT topic, tag, 'run', {scope.bucket_of("ended")}, run_ms, 0
         FROM $attempts WHERE outcome = 'acked' AND run_ms IS NOT NULL"""
+
+
+def _latencies(dialect: Dialect) -> str:
+    """Percentiles by topic, and by tag for the most frequent tags, each by bucket and over the
+    whole range, in one pass. All other tags of a topic are one, which no report shows."""
+    named = f"""
+        SELECT {broadcast("chosen")} m.topic AS topic, m.metric AS metric, m.bucket AS bucket,
+            m.ms AS ms, m.waiting AS waiting, chosen.topic IS NOT NULL AS is_top,
+            CASE WHEN chosen.topic IS NOT NULL THEN m.tag END AS tag
+        FROM $measured AS m LEFT JOIN $top_tags AS chosen
+            ON m.topic = chosen.topic AND m.tag IS NOT DISTINCT FROM chosen.tag"""
+    return f"""
+        SELECT topic, tag, is_top, grouping(tag) = 1 AS is_topic, bucket, metric, count(*) AS n,
+            {dialect.quantiles("ms", SHARES)}, max(ms) AS max, sum(waiting) AS waiting
+        FROM ({named})
+        GROUP BY GROUPING SETS ((topic, metric, bucket), (topic, metric),
+            (topic, tag, is_top, metric, bucket), (topic, tag, is_top, metric))"""
+
+
+def _usual_runs(dialect: Dialect) -> str:
+    """How long leases take that end in an ack, by tag and (`is_topic`) by topic."""
+    return f"""
+        SELECT topic, tag, grouping(tag) = 1 AS is_topic, count(*) AS n,
+            {dialect.quantiles("run_ms", {"p90": 0.9, "p99": 0.99})}
+        FROM $attempts WHERE outcome = 'acked' AND run_ms IS NOT NULL
+        GROUP BY GROUPING SETS ((topic, tag), (topic))"""
 
 
 def _worker_buckets(scope: ReportScope, dialect: Dialect) -> str:

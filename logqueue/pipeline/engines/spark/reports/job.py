@@ -57,6 +57,9 @@ SETTINGS: Final = {
     # Else each relation that is kept has as many parts as a shuffle can have, most of them empty,
     # and each reader has a task for each part.
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
+    # A row of a job is a few bytes in a file, so a file of some MB is work for all cores: a task
+    # per row group, of about 100,000 rows, as long as there are fewer of them than cores.
+    "spark.sql.files.openCostInBytes": str(256 << 10),
 }
 """Of the session, while reports are made."""
 
@@ -190,13 +193,14 @@ def run_report(
         reports.prepare(what.names)
         made: dict[str, MadeTable] = {}
         with ThreadPoolExecutor(AT_ONCE, "report") as threads:
+            # What is last in order asks several questions, one after another, so it begins first.
             running = {
                 name: threads.submit(reports.write, tables.BY_NAME[name], space.tree, of_tables)
-                for name in what.names
+                for name in reversed(what.names)
             }
-            for done, (name, table) in enumerate(running.items()):
+            for done, name in enumerate(what.names):
                 note(f"making {name}", part(done / len(what.names), 0.5))
-                made[name] = table.result()
+                made[name] = running[name].result()
         note("writing", 0.98)
         files = finish(made, scope, span, space.tree, chosen, reports.shorten, page)
         files = [space.published_path(file) for file in files]
