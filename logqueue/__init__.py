@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from logqueue.client import Interrupted as Interrupted
     from logqueue.client import LostReply as LostReply
     from logqueue.client import NewRecord as NewRecord
+    from logqueue.client import NextStep as NextStep
     from logqueue.client import Settled as Settled
     from logqueue.client import TlsFailed as TlsFailed
     from logqueue.client import UnexpectedReply as UnexpectedReply
@@ -92,6 +93,7 @@ _HOMES = {
         "LostReply",
         "NewRecord",
         "Settled",
+        "NextStep",
         "TlsFailed",
         "UnexpectedReply",
         "Unreachable",

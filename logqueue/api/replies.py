@@ -133,13 +133,14 @@ def _named(name: bytes, texts: list[bytes]) -> list[bytes]:
 
 def _fate(job: cmd.JobFate | JobSummary) -> bytes:
     """The members of a job that most jobs do not have, each with a comma before it."""
-    return b"%b%b%b%b%b%b" % (
+    return b"%b%b%b%b%b%b%b" % (
         b',"$key":' + job.key if job.key else b"",
         b',"priority":%d' % job.priority if job.priority else b"",
         b',"group":' + job.group if job.group else b"",
         b',"last_error":' + _encode(job.error) if job.error is not None else b"",
         b',"$updated_at":%d' % job.updated_at if job.updated_at else b"",
         b',"given_back":%d' % job.given_back if job.given_back else b"",
+        b"," + job.follow[1:-1] if job.follow else b"",
     )
 
 

@@ -4,7 +4,7 @@ Owns: the names that users import. Must not know: the server. Each call is descr
 in the modules named after what the calls are about; the two clients only make them.
 """
 
-from logqueue.client.appending import NewRecord
+from logqueue.client.appending import NewRecord, NextStep
 from logqueue.client.asynchronous import AsyncClient
 from logqueue.client.backoff import Backoff
 from logqueue.client.blocking import Client
@@ -36,6 +36,7 @@ __all__ = [
     "LiveStats",
     "LostReply",
     "NewRecord",
+    "NextStep",
     "Settled",
     "TlsFailed",
     "UnexpectedReply",

@@ -46,6 +46,9 @@ class NewRecord(msgspec.Struct, omit_defaults=True, frozen=True):
         max_deliveries: Overrides the queue's.
         key: At most one waiting job of a queue has this key, up to 256 bytes.
         on_conflict: What a write does when a waiting job has the key; "replace" when not given.
+        then: The steps that follow the job, 32 at most: when it is acked, the first of them is
+            written, with its result in the meta as `$input`, and so on.
+        batch: The batch that the job is in.
     """
 
     data: Any
@@ -58,6 +61,20 @@ class NewRecord(msgspec.Struct, omit_defaults=True, frozen=True):
     max_deliveries: int | None = None
     key: str | None = None
     on_conflict: Literal["replace", "keep", "reject"] | None = None
+    then: Sequence[NextStep] | None = None
+    batch: str | None = None
+
+
+class NextStep(msgspec.Struct, frozen=True):
+    """A step that follows a job.
+
+    Attributes:
+        topic: Where it is written to; created as a queue when absent.
+        record: What is written; without a key, and without steps of its own.
+    """
+
+    topic: str
+    record: NewRecord
 
 
 class _Body(msgspec.Struct, omit_defaults=True):

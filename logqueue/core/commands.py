@@ -198,6 +198,7 @@ class AckJobs(Command[SettleResult], frozen=True):
     """Complete jobs: the permanent delete. `tokens` are lease numbers, None where unfenced.
 
     Attributes:
+        results: What each job came to, as JSON, b"" for nothing; None for none at all.
         append: What is written in the same transaction, at most one write per topic. With it all
             of the jobs end or none.
     """
@@ -208,6 +209,7 @@ class AckJobs(Command[SettleResult], frozen=True):
     node: str
     seqs: Sequence[int]
     tokens: Sequence[int | None] | None = None
+    results: Sequence[bytes] | None = None
     append: tuple[Append, ...] = ()
 
 

@@ -16,6 +16,7 @@ from logqueue.core.job_filter import ANY_JOB, JobFilterRun, ScanRun, state_of
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.events.block import (
     DATA,
+    FOLLOW,
     GROUP,
     KEY,
     MAX_DELIVERIES,
@@ -43,6 +44,7 @@ class JobSummary(NamedTuple):
         expires_at: Last ms of its life, by its own time to live or the topic's; 0: no end.
         data, tag, meta, key, group: JSON fragments; b"" when absent.
         error: The last error a worker gave with it, or None.
+        follow: What follows it, see `events/follow.py`; b"" for nothing.
     """
 
     seq: int
@@ -64,6 +66,7 @@ class JobSummary(NamedTuple):
     given_back: int
     priority: int = 0
     group: bytes = b""
+    follow: bytes = b""
 
 
 class JobListing(NamedTuple):
@@ -185,6 +188,7 @@ def _view(topic: QueueTopic, seq: int, *, with_data: bool = True) -> JobSummary:
         given_back=job.given_back if job is not None else 0,
         priority=view.number(PRIORITY, index),
         group=view.text(GROUP, index),
+        follow=view.text(FOLLOW, index),
     )
 
 

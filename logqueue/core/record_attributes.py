@@ -21,6 +21,7 @@ from logqueue.core.queue_state import QueueState, large_parts
 from logqueue.core.record_times import Own
 from logqueue.core.timed_runs import IsBare
 from logqueue.events.block import DELAY, KEY, MAX_DELIVERIES, TEXTS, BlockView
+from logqueue.events.follow import may_have_steps
 
 NewOrder = Callable[[OrderOf], ClaimOrder | None]
 """Makes the order of a queue when its first job with a priority or a group comes; None when that
@@ -33,14 +34,16 @@ class RecordAttributeIndex:
     Attributes:
         expiries: Moments of the records with a time to live of their own.
         has_bounds: Whether any record brought its own `max_deliveries`.
+        has_steps: Whether any record may have been followed by the steps of a chain.
         bytes: About how much the log holds of these columns for live records.
     """
 
-    __slots__ = ("bytes", "expiries", "has_bounds")
+    __slots__ = ("bytes", "expiries", "has_bounds", "has_steps")
 
     def __init__(self) -> None:
         self.expiries: SortedList[int] = SortedList()
         self.has_bounds = False
+        self.has_steps = False
         self.bytes = 0
 
     # -- queries ---------------------------------------------------------------------------------
@@ -73,6 +76,7 @@ class RecordAttributeIndex:
         self.weigh(batch, indexes, 1)
         view = BlockView(batch.block)
         self.has_bounds = self.has_bounds or bool(view.number_bits >> MAX_DELIVERIES & 1)
+        self.has_steps = self.has_steps or may_have_steps(view)
         for own in record_times.own_times(batch, view, indexes):
             self._enter(own)
 
@@ -199,6 +203,7 @@ class JobAttributeIndex(RecordAttributeIndex):
         """The indexes of the same records in a log; these must no longer be used."""
         index = RecordAttributeIndex()
         index.expiries, index.has_bounds, index.bytes = self.expiries, self.has_bounds, self.bytes
+        index.has_steps = self.has_steps
         return index
 
 

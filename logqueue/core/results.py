@@ -94,6 +94,7 @@ class ClaimedJob(NamedTuple):
         error: The last error a worker gave with it, or None.
         updated_at: When a keyed write replaced it, ms since the epoch; 0 when none did.
         given_back: Deliveries among these that do not count towards `max_deliveries`.
+        follow: What follows it, see `events/follow.py`; b"" for nothing.
     """
 
     seq: int
@@ -110,6 +111,7 @@ class ClaimedJob(NamedTuple):
     given_back: int = 0
     priority: int = 0
     group: bytes = b""
+    follow: bytes = b""
 
 
 class JobFate(NamedTuple):
@@ -121,6 +123,7 @@ class JobFate(NamedTuple):
     given_back: int = 0
     priority: int = 0
     group: bytes = b""
+    follow: bytes = b""
 
 
 class ClaimedJobs(msgspec.Struct, eq=False):

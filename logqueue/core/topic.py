@@ -20,6 +20,7 @@ from logqueue.core.record_times import due_at, expires_at, is_timed, time_of, wr
 from logqueue.core.tags import TagIndex
 from logqueue.errors import StorageUnreadable
 from logqueue.events.block import (
+    FOLLOW,
     GROUP,
     KEY,
     MAX_DELIVERIES,
@@ -246,6 +247,21 @@ class Topic:
             return 0, b""
         view = BlockView(batch.block)
         return view.number(PRIORITY, index), view.text(GROUP, index)
+
+    def follow_of(self, seq: int) -> bytes:
+        """What follows a live record, as the block keeps it; b"" for nothing."""
+        if self.attributes is None:
+            return b""
+        batch = self.batch_of(seq)
+        if batch is None or batch.is_plain:
+            return b""
+        index = batch.index_of(seq)
+        return BlockView(batch.block).text(FOLLOW, index) if index >= 0 else b""
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether any record may be followed by the steps of a chain."""
+        return self.attributes is not None and self.attributes.has_steps
 
     def tag_of(self, seq: int) -> bytes:
         """A live record's tag as a JSON string fragment, b"" when it has none."""

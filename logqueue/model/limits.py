@@ -58,6 +58,10 @@ FOLLOW_UP_TOPICS_MAX = 32
 """Topics that one ack writes to."""
 FOLLOW_UP_RECORDS_MAX = 1000
 """Records that one ack writes, to all topics together."""
+STEPS_MAX = 32
+"""Steps that follow one job."""
+FOLLOW_BYTES_MAX = 64 << 10
+"""Compact JSON of all that follows one job."""
 
 DIFF_RECORDS_DEFAULT = 256
 DIFF_RECORDS_MAX = 1000

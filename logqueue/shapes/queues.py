@@ -27,6 +27,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
             stream ended before the job was worked on.
         priority: 0 to 9; a higher one goes first.
         group: Whose turn it was, in a queue that has groups.
+        batch: The batch that it is in.
+        then: The steps of its chain that follow it.
     """
 
     seq: int = field(name="$seq")
@@ -43,6 +45,20 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     given_back: int = 0
     priority: int = 0
     group: str | None = None
+    batch: str | None = None
+    then: list[JobStep] = []
+
+
+class JobStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step of a chain.
+
+    Attributes:
+        topic: Where it is written to, once the job before it is acked.
+        record: The record, with the members of a write; `data` and what else was given.
+    """
+
+    topic: str
+    record: dict[str, Any]
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,6 +139,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
         node: Who holds it, while in flight.
         given_back: How many of the deliveries do not count towards `max_deliveries`.
         data: Left out when not asked for, as `meta` is.
+        batch: The batch that it is in.
+        then: The steps of its chain that follow it.
     """
 
     seq: int = field(name="$seq")
@@ -142,6 +160,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     given_back: int = 0
     priority: int = 0
     group: str | None = None
+    batch: str | None = None
+    then: list[JobStep] = []
     data: Any = None
     meta: Any = None
 

@@ -49,7 +49,7 @@ def writing(topic: str, *data: object, **options: Any) -> cmd.Append:
 
 def ack(world: World, seqs: list[int], *append: cmd.Append, node: str = "w") -> cmd.SettleResult:
     """An ack that writes."""
-    reply: cmd.SettleResult = world.run(cmd.AckJobs("q", node, seqs, None, append))
+    reply: cmd.SettleResult = world.run(cmd.AckJobs("q", node, seqs, append=append))
     return reply
 
 
@@ -85,7 +85,7 @@ def test_jobs_end_and_follow_ups_exist(world: World) -> None:
 def test_it_is_one_frame(world: World) -> None:
     """A power cut at any place leaves both or neither."""
     before = world.engine.journal.jobs.written
-    world.execute(cmd.AckJobs("q", "w", [1], None, (writing("ship", "a"), writing("new", "b"))))
+    world.execute(cmd.AckJobs("q", "w", [1], append=(writing("ship", "a"), writing("new", "b"))))
     world.step()
     assert world.engine.journal.jobs.written == before + 1
 
@@ -106,7 +106,7 @@ def test_a_lost_lease_writes_nothing_although_its_node_has_a_new_one(world: Worl
     """Lease numbers are compared as for any ack."""
     world.wait(1001)
     (again, *_) = world.claim(3)
-    command = cmd.AckJobs("q", "w", [1], [again.lease - 3], (writing("ship", "a"),))
+    command = cmd.AckJobs("q", "w", [1], [again.lease - 3], append=(writing("ship", "a"),))
     assert world.run(command).settled == 0
     assert world.records("ship") == []
 
@@ -234,7 +234,7 @@ def test_promise_is_the_strictest() -> None:
     world.put("ship", durability="fsync")
     world.fill(1)
     world.take(1)
-    outcome = world.execute(cmd.AckJobs("q", "w", [1], None, (writing("ship", "a"),)))
+    outcome = world.execute(cmd.AckJobs("q", "w", [1], append=(writing("ship", "a"),)))
     assert outcome.durable == world.topic("ship").mark_durable > world.engine.journal.jobs.durable
     world.hold(outcome)
     world.cut(Random(1))

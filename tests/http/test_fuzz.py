@@ -30,6 +30,7 @@ from schemathesis.specs.openapi.schemas import OpenApiSchema
 
 from logqueue.api.openapi.document import path_of
 from logqueue.api.operations import OPERATIONS, Kind, Operation
+from logqueue.model.limits import FOLLOW_UP_RECORDS_MAX
 from tests.effort import IS_THOROUGH, scaled
 from tests.http.api import Api
 from tests.http.described import PATH
@@ -231,4 +232,10 @@ def is_consistent(body: Any) -> bool:
     seqs, leases = body.get("seqs"), body.get("lease_ids")
     if isinstance(seqs, list) and isinstance(leases, list) and leases:
         return len(seqs) == len(leases)
+    append = body.get("append")
+    if isinstance(append, list) and append:
+        entries = [entry for entry in append if isinstance(entry, dict)]
+        topics = {str(entry.get("topic")) for entry in entries}
+        records = sum(len(entry.get("records") or ()) for entry in entries)
+        return bool(seqs) and len(topics) == len(append) and records <= FOLLOW_UP_RECORDS_MAX
     return "source" not in body or body["source"] != body.get("dest")

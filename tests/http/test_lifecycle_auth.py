@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -181,3 +182,33 @@ def test_what_follows_an_ack_stays_within_the_prefixes(
     assert root.facts("mine.first", "in_flight") == (1,)
     assert root.facts("other.next", "head_seq") == (0,)
     assert ok(ack("mine.second"))["acked"] == 1
+
+
+@pytest.mark.parametrize("way", ["write", "stage", "append", "redrive"])
+def test_steps_stay_within_the_prefixes(locked: ServerProcess, api_for: ApiFor, way: str) -> None:
+    """However a job with steps is written; its batch, too."""
+    root, mine = api_for(locked, "root"), api_for(locked, "mine")
+    name = f"mine.{way}"
+    root.make_queue(name)
+    root.append(name, 1)
+    root.claimed(name)
+    then = [{"topic": "mine.next", "record": {"data": 1}},
+            {"topic": "other.next", "record": {"data": 1}}]  # fmt: skip
+
+    def send(then: list[Json]) -> httpx.Response:
+        record = {"data": 1, "then": then}
+        if way == "write":
+            return mine.write(name, [record])
+        if way == "stage":
+            body = {"topic": name, "records": [record]}
+            return mine.json("POST", f"/v0/producers/mine.{len(then)}/epochs/1/stage", body)
+        if way == "append":
+            return mine.ack(name, [1], append=[{"topic": name, "records": [record]}])
+        meta = {"$dead_letter_from": name, "$dead_letter_then": json.dumps(then)}
+        root.make_log(f"mine.forged.{len(then)}")
+        root.append_many(f"mine.forged.{len(then)}", [{"data": 1, "meta": meta}])
+        return mine.post(f"mine.forged.{len(then)}", "redrive")
+
+    refused(send(then), 403, "forbidden")
+    assert root.facts(name, "head_seq") == (1,)
+    ok(send(then[:1]))

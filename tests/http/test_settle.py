@@ -462,3 +462,29 @@ def test_unknown_members_of_what_follows_are_named(api: Api, queue: str, held: l
     reply = api.ack(queue, [1], append=append)
     assert ok(reply)["acked"] == 1
     assert "append[].nosuch" in reply.headers["logqueue-ignored"]
+
+
+def test_a_chain_over_http(api: Api, queue: str) -> None:
+    """What is written comes back with the job, and with what it is looked at."""
+    then = [{"topic": f"{queue}.b", "record": {"data": [1, 2], "tag": "t"}}]
+    ok(api.write(queue, [{"data": 1, "then": [*then, {"topic": queue, "record": {"data": 3}}]}]))
+    (job,) = api.claimed(queue)
+    assert job["then"] == [*then, {"topic": queue, "record": {"data": 3}}]
+    assert ok(api.send("GET", f"/v0/topics/{queue}/jobs/1"))["job"]["then"] == job["then"]
+    assert ok(api.ack(queue, [1]))["acked"] == 1
+    (job,) = api.claimed(f"{queue}.b")
+    assert (job["data"], job["$tag"], job["meta"]) == ([1, 2], "t", {"$input": None})
+    assert job["then"] == [{"topic": queue, "record": {"data": 3}}]
+    (record,) = ok(api.diff(f"{queue}.b"))["records"]
+    assert "then" not in record
+
+
+def test_unknown_members_of_steps_are_named(api: Api, queue: str) -> None:
+    """Wherever they are."""
+    step = {"topic": queue, "record": {"data": 1, "nosuch": 1}, "other": 2}
+    reply = api.write(queue, [{"data": 1, "then": [step]}])
+    ok(reply)
+    assert set(reply.headers["logqueue-ignored"].split(", ")) == {
+        "records[].then[].other",
+        "records[].then[].record.nosuch",
+    }

@@ -27,13 +27,16 @@ from tests.http.described import Judge
 U64 = st.integers(0, 2**64 - 1)
 COUNT = st.integers(0, 10_000)
 MS = st.integers(0, 2**45)
-WORDS = st.text(max_size=20).filter(lambda text: text.isprintable())
+WORDS = st.text(st.characters(exclude_categories=("C", "Z")), max_size=20)
 TOPIC = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,20}", fullmatch=True)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | WORDS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
     max_leaves=5,
 ).map(msgspec.json.encode)
+FOLLOW = st.sampled_from(
+    (b"", b'{"batch":"b"}', b'{"batch":"b","then":[{"topic":"q","record":{"data":1}}]}')
+)
 META = st.dictionaries(WORDS, WORDS, max_size=2).map(msgspec.json.encode)
 TEXT = WORDS.map(msgspec.json.encode)
 TIMINGS = st.just(b'{"server_total_ms":0.125}')
@@ -45,6 +48,9 @@ FATE = {
     "tag": st.just(b"") | TEXT,
     "data": JSON,
     "meta": st.just(b"") | META,
+    "follow": FOLLOW,
+    "priority": st.integers(0, 9),
+    "group": st.just(b"") | TEXT,
 }
 CLAIMED = st.builds(
     results.ClaimedJob, seq=U64, lease=U64, deadline=MS, ts=MS, deliveries=COUNT, **FATE
@@ -148,7 +154,18 @@ def together(rows: list[results.ClaimedJob]) -> results.ClaimedJobs:
     tags, metas = [row.tag for row in rows], [row.meta for row in rows]
     jobs.tags = tags if any(tags) else None
     jobs.metas = metas if any(metas) else None
-    fates = [results.JobFate(r.key, r.error, r.updated_at, r.given_back) for r in rows]
+    fates = [
+        results.JobFate(
+            r.key,
+            r.error,
+            r.updated_at,
+            r.given_back,
+            priority=r.priority,
+            group=r.group,
+            follow=r.follow,
+        )
+        for r in rows
+    ]
     jobs.fates = fates if any(fate != results.JobFate() for fate in fates) else None
     return jobs
 

@@ -18,8 +18,9 @@ from logqueue.api.bodies.reader import BodyReader, decode
 from logqueue.core import commands as cmd
 from logqueue.errors import BatchTooLarge, InvalidRequest, LogqueueError, RecordTooLarge
 from logqueue.events import block as blocks
+from logqueue.events import follow
 from logqueue.model import limits
-from logqueue.model.config import U64, TopicOptions
+from logqueue.model.config import U64, TopicOptions, is_topic_name, require_topic_name
 
 _ABSENT: Any = msgspec.UNSET
 """No value. An empty Raw would do, but no JSON Schema could be made of such a default."""
@@ -71,6 +72,15 @@ class JobBody(RecordBody, forbid_unknown_fields=False):
     on_conflict: cmd.OnConflict | None = None
     priority: Priority | None = None
     group: str | None = None
+    then: Sequence[StepBody] | None = None
+    batch: str | None = None
+
+
+class StepBody(msgspec.Struct):
+    """One step of a chain."""
+
+    topic: str
+    record: JobBody
 
 
 class JobsBody(AppendBody):
@@ -83,6 +93,14 @@ class JobsBody(AppendBody):
 
 class StrictJobBody(JobBody, forbid_unknown_fields=True):
     """One record with everything it may say, and nothing else."""
+
+    then: Sequence[StrictStepBody] | None = None
+
+
+class StrictStepBody(StepBody, forbid_unknown_fields=True):
+    """One step of a chain that says nothing else."""
+
+    record: StrictJobBody
 
 
 Content = tuple[bytes, tuple[cmd.Keyed, ...]]
@@ -288,7 +306,7 @@ class _Texts:
             meta = b"" if record.meta is _ABSENT else bytes(record.meta)
             if meta == b"null":
                 meta = b""
-            _check_record(index, record, node, meta)
+            _check_record(f"records[{index}]", record, node, meta)
             tag = b"" if record.tag is None else blocks.write_string(record.tag)
             texts[blocks.DATA].append(bytes(record.data))
             texts[blocks.TAG].append(tag)
@@ -307,25 +325,28 @@ class _JobTexts:
         self.keyed: list[cmd.Keyed] = []
         self._keys: list[bytes] = []
         self._groups: list[bytes] = []
+        self._follow: list[bytes] = []
 
     def add(self, records: Sequence[JobBody], first: int) -> None:
         """Take in jobs, the first of which has this place in its batch."""
         for index, record in enumerate(records, first):
-            _check_job(index, record)
+            _check_job(f"records[{index}]", record)
             key = b"" if record.key is None else blocks.write_string(record.key)
             self._keys.append(key)
             group = b"" if record.group is None else blocks.write_string(record.group)
             self._groups.append(group)
+            follows = record.then is not None or record.batch is not None
+            self._follow.append(_follow(f"records[{index}]", record) if follows else b"")
             if record.key is not None:
                 self.keyed.append(cmd.Keyed(index, key, record.on_conflict or "replace"))
 
     def used(self) -> list[list[bytes] | None]:
         """The columns from the key on, None for one that no job uses."""
-        return [column if any(column) else None for column in (self._keys, self._groups)]
+        columns = (self._keys, self._groups, self._follow)
+        return [column if any(column) else None for column in columns]
 
 
-def _check_record(index: int, record: RecordBody, node: str | None, meta: bytes) -> None:
-    where = f"records[{index}]"
+def _check_record(where: str, record: RecordBody, node: str | None, meta: bytes) -> None:
     if record.tag is not None and len(record.tag.encode()) > limits.TAG_BYTES_MAX:
         raise InvalidRequest(f"{where}.tag is over {limits.TAG_BYTES_MAX} bytes")
     if node is not None and len(node.encode()) > limits.NODE_BYTES_MAX:
@@ -341,8 +362,67 @@ def _check_record(index: int, record: RecordBody, node: str | None, meta: bytes)
         )
 
 
-def _check_job(index: int, record: JobBody) -> None:
-    where = f"records[{index}]"
+def _follow(where: str, record: JobBody) -> bytes:
+    """What follows a job, after the checks of each step."""
+    if record.batch is not None and not is_topic_name(record.batch):
+        raise InvalidRequest(
+            f"{where}.batch is an invalid batch name: use 1 to {limits.NAME_BYTES_MAX} of "
+            "A-Z a-z 0-9 . _ : - starting with a letter or digit"
+        )
+    steps = record.then or []
+    if len(steps) > limits.STEPS_MAX:
+        raise InvalidRequest(
+            f"{where}.then has {len(steps)} steps; give at most {limits.STEPS_MAX}"
+        )
+    then = [_step(f"{where}.then[{place}]", step) for place, step in enumerate(steps)]
+    text = follow.fragment(record.batch, then)
+    if len(text) > limits.FOLLOW_BYTES_MAX:
+        raise InvalidRequest(
+            f"{where}.then has {len(text)} bytes of JSON; at most {limits.FOLLOW_BYTES_MAX} are "
+            "allowed: send references to large data"
+        )
+    return text
+
+
+NOT_OF_STEPS = ("then", "key", "on_conflict")
+"""What the record of a step cannot have."""
+
+
+def _step(where: str, step: StepBody) -> follow.StoredStep:
+    require_topic_name(step.topic)
+    record, within = step.record, f"{where}.record"
+    for name in NOT_OF_STEPS:
+        if getattr(record, name) is not None:
+            raise InvalidRequest(
+                f"{within} has `{name}`, which a step cannot have"
+                + ("; put all steps into one list" if name == "then" else "")
+            )
+    meta = b"" if record.meta is _ABSENT else bytes(record.meta)
+    if meta == b"null":
+        meta = b""
+    _check_record(within, record, record.node, meta)
+    _check_job(within, record)
+    if record.batch is not None:
+        _follow(within, record)
+    return follow.StoredStep(
+        step.topic,
+        follow.StoredRecord(
+            record.data,
+            record.tag,
+            record.node,
+            msgspec.Raw(meta) if meta else follow.NO_META,
+            record.delay_ms or 0,
+            record.not_before or 0,
+            record.ttl_ms or 0,
+            record.max_deliveries or 0,
+            record.priority or 0,
+            record.group,
+            record.batch,
+        ),
+    )
+
+
+def _check_job(where: str, record: JobBody) -> None:
     if record.delay_ms is not None and record.not_before is not None:
         raise InvalidRequest(f"{where} has both `delay_ms` and `not_before`; give one of them")
     if record.delay_ms is not None and record.delay_ms > limits.DELAY_MS_MAX:

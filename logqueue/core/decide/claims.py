@@ -259,12 +259,13 @@ def _fates(topic: QueueTopic, seqs: Sequence[int]) -> list[cmd.JobFate]:
             view.numbers(blocks.UPDATED_AT, start, end) or repeat(0),
             view.numbers(blocks.PRIORITY, start, end) or repeat(0),
             view.column(blocks.GROUP, start, end) or repeat(b""),
+            view.column(blocks.FOLLOW, start, end) or repeat(b""),
             strict=False,
         )
-        for seq, key, updated_at, priority, group in rows:
+        for seq, key, updated_at, priority, group, follow in rows:
             known = jobs[seq]
             found[seq] = cmd.JobFate(
-                key, known.error, updated_at, known.given_back, priority, group
+                key, known.error, updated_at, known.given_back, priority, group, follow
             )
     return [found[seq] for seq in seqs]
 

@@ -24,6 +24,7 @@ from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import StorageUnreadable, Throttled
 from logqueue.events import block as blocks
+from logqueue.events import follow
 from logqueue.model import limits
 from logqueue.model.config import TopicOptions
 
@@ -169,6 +170,9 @@ def _attributes(topic: Topic, seq: int) -> list[tuple[str, str]]:
     bound = view.number(blocks.MAX_DELIVERIES, index)
     if bound:
         stamps.append((STAMP + "max_deliveries", str(bound)))
+    then = follow.steps_text(view.text(blocks.FOLLOW, index))
+    if then:
+        stamps.append((STAMP + "then", then))
     return stamps + order_stamps(STAMP, topic.order_of(seq))
 
 

@@ -9,7 +9,8 @@ Several commands of one kind on one topic may be decided together, as a cohort: 
 frame of the log. A cohort has the outcome that its members would have had one after the other, in
 their order, at the same time. A member that must be refused is refused by itself. What cannot be
 distinguished in one event, or could fail for the sake of another topic (copies, idempotency keys,
-keyed records, acks that write, topics that do not exist yet), is decided one by one.
+keyed records, acks that write, steps of chains, topics that do not exist yet), is decided one by
+one.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def joining(state: State, commands: Sequence[cmd.Command[Any]]) -> int:
             if command.key is not None or command.keyed or has_numbers:
                 return count
     elif kind is cmd.AckJobs:
-        if topic.config.archive is not None:
+        if topic.config.archive is not None or topic.has_steps:
             return 0
         for count, command in enumerate(commands):
             assert isinstance(command, cmd.AckJobs)

@@ -10,7 +10,7 @@ evicts may be one of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from logqueue import events as ev
 from logqueue.core import commands as cmd
@@ -20,8 +20,13 @@ from logqueue.core.decide.topics import append
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
-from logqueue.errors import BatchTooLarge
+from logqueue.errors import BatchTooLarge, RecordTooLarge, quoted
+from logqueue.events.follow import INPUT, StoredStep, begin, steps_of
 from logqueue.model import limits
+from logqueue.model.config import TopicOptions
+
+STEP_CONFIG = TopicOptions(type="queue").resolved()
+"""What the topic of a step is created with."""
 
 
 class AckTransaction:
@@ -67,6 +72,29 @@ class AckTransaction:
             self._floor = max(self._floor, *floors, 0)
         return decision.settle()
 
+    def begin_steps(self, results: Mapping[int, bytes]) -> None:
+        """Write the next steps of the chains of these jobs.
+
+        Args:
+            results: What the jobs came to, by seq, as JSON.
+
+        Raises:
+            LogqueueError: A step is refused, as a write by itself would be.
+        """
+        if not self._topic.has_steps:
+            return
+        chains: dict[str, list[tuple[list[StoredStep], bytes]]] = {}
+        for seq in self._seqs:
+            steps = steps_of(self._topic.follow_of(seq))
+            if steps:
+                result = results.get(seq, b"")
+                require_input_fits(seq, steps[0], result)
+                chains.setdefault(steps[0].topic, []).append((steps, result))
+        for topic, some in chains.items():
+            create = self._state.quotas.auto_create
+            block = begin(some)
+            self.write(cmd.Append(topic, block, len(some), create=create, config=STEP_CONFIG))
+
     def end(self, node: str) -> list[ev.Event]:
         """The whole transaction: the writes, copies in archives, and the end of the jobs.
 
@@ -76,8 +104,9 @@ class AckTransaction:
         """
         topic, state, now = self._topic, self._state, self._now
         ends = [*self._seqs]
-        if topic.config.archive is not None:
+        if topic.config.archive is not None or topic.has_steps:
             self._require_copies_fit()
+        if topic.config.archive is not None:
             finished = topic.records(sorted(seq for seq in ends if seq > self._floor))
             self._copies.append(archive(state, topic, finished, "acked", now, node))
         for part in self._copies:
@@ -96,13 +125,31 @@ class AckTransaction:
 
     def _require_copies_fit(self) -> None:
         jobs, size = self._freed
+        if self._topic.has_steps:
+            size += sum(len(self._topic.follow_of(seq)) for seq in self._seqs)
         if jobs > limits.COPIED_PER_PASS_MAX or (jobs > 1 and size > limits.COPIED_BYTES_MAX):
             raise BatchTooLarge(
-                f"{jobs} jobs of {size} bytes in one ack with `append`, on a queue with an archive;"
-                f" send at most {limits.COPIED_PER_PASS_MAX} jobs of {limits.COPIED_BYTES_MAX} "
-                "bytes at a time",
+                f"{jobs} jobs of {size} bytes in one ack with `append`, on a queue with an archive "
+                f"or with chains; send at most {limits.COPIED_PER_PASS_MAX} jobs of "
+                f"{limits.COPIED_BYTES_MAX} bytes at a time",
                 {"seqs": jobs, "max": limits.COPIED_PER_PASS_MAX},
             )
+
+
+def require_input_fits(seq: int, step: StoredStep, result: bytes) -> None:
+    """Refuse a result that is too large to be passed on.
+
+    Raises:
+        RecordTooLarge: The next step would be larger than a record may be.
+    """
+    size = len(bytes(step.record.data)) + len(bytes(step.record.meta)) + len(result)
+    if size + len(INPUT) + 6 > limits.RECORD_BYTES_MAX:
+        raise RecordTooLarge(
+            f"the result of job {seq} has {len(result)} bytes, too many to pass on to the next "
+            f"step of its chain, on topic {quoted(step.topic)}: a record has at most "
+            f"{limits.RECORD_BYTES_MAX} bytes of data and meta; hand on a reference instead",
+            names=(step.topic,),
+        )
 
 
 def repeated(state: State, command: cmd.AckJobs, now: int) -> tuple[cmd.AppendResult, ...] | None:
@@ -120,8 +167,13 @@ def repeated(state: State, command: cmd.AckJobs, now: int) -> tuple[cmd.AppendRe
 def topics_written(state: State, command: cmd.AckJobs) -> list[Topic]:
     """The topics that an ack may write to, as far as they exist."""
     found: dict[int, Topic] = {}
-    for written in command.append:
-        topic: Topic | None = state.topics.get(written.topic)
+    names = {written.topic: None for written in command.append}
+    queue: Topic | None = state.topics.get(command.topic)
+    if queue is not None and queue.has_steps:
+        firsts = (steps[0] for seq in command.seqs if (steps := steps_of(queue.follow_of(seq))))
+        names.update((step.topic, None) for step in firsts)
+    for name in names:
+        topic: Topic | None = state.topics.get(name)
         if topic is not None:
             found[topic.number] = topic
             archived = state.topics.get(topic.config.archive or "")

@@ -87,34 +87,44 @@ def _settled(topic: QueueTopic, held: Sized, skipped: list[int]) -> AfterApply[c
 
 def ack(state: State, command: cmd.AckJobs, now: int) -> Decision[cmd.SettleResult]:
     """Complete the jobs that this node holds: one event, so all of them or none."""
-    if command.append:
+    if command.append or state.queue(command.topic).has_steps:
         return _ack_and_write(state, command, now)
     return only(ack_together(state, (command,), now))
 
 
 def _ack_and_write(state: State, command: cmd.AckJobs, now: int) -> Decision[cmd.SettleResult]:
-    """Complete the jobs and write what follows from them, if the node holds all of them.
+    """Complete the jobs and write what follows from them: what comes with the ack, if the node
+    holds all of them, and the next steps of their chains.
 
     Raises:
         LogqueueError: A write is refused; the jobs stay leased.
     """
     topic = state.queue(command.topic)
     held, skipped = _held(topic.queue, command, now, set())
-    if skipped:
+    if skipped and command.append:
         # Perhaps the first try was carried out, and only its reply was lost.
         earlier = repeated(state, command, now)
-        settled = 0 if earlier is None else len(command.seqs)
+        counted = 0 if earlier is None else len(command.seqs)
         left = skipped if earlier is None else []
         ready, leased = topic.ready, topic.queue.leased
-        return Decision([], cmd.SettleResult(settled, left, ready, leased, earlier or ()))
+        return Decision([], cmd.SettleResult(counted, left, ready, leased, earlier or ()))
     follow_ups = AckTransaction(state, topic, held, now)
     appended = [follow_ups.write(written) for written in command.append]
-    return Decision(
-        follow_ups.end(command.node),
-        AfterApply(
-            lambda: cmd.SettleResult(len(held), [], topic.ready, topic.queue.leased, appended)
-        ),
-    )
+    follow_ups.begin_steps(_results_of(command))
+    events = follow_ups.end(command.node) if held else []
+
+    def settled() -> cmd.SettleResult:
+        ready, leased = topic.ready, topic.queue.leased
+        return cmd.SettleResult(
+            len(held), skipped, ready, leased, appended if command.append else None
+        )
+
+    return Decision(events, AfterApply(settled))
+
+
+def _results_of(command: cmd.AckJobs) -> dict[int, bytes]:
+    """What the jobs came to, by seq."""
+    return dict(zip(command.seqs, command.results, strict=True)) if command.results else {}
 
 
 def ack_together(

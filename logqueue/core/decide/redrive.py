@@ -28,6 +28,9 @@ from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import InvalidRequest
 from logqueue.events import block as blocks
+from logqueue.events import follow
+from logqueue.model import limits
+from logqueue.model.config import is_topic_name
 
 _encoder = msgspec.json.Encoder()
 _metas = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -51,9 +54,12 @@ def redrive(state: State, command: cmd.RedriveLetters, now: int) -> Decision[cmd
     checked: set[str] = set()
     for seq, _, texts in source.records(some):
         target = wanted.to or _origin(texts[blocks.META])
-        if wanted.check_target is not None and target is not None and target not in checked:
-            wanted.check_target(target)
-            checked.add(target)
+        if wanted.check_target is not None and target is not None:
+            # The steps that follow it are written when it is acked, with any key.
+            named = {target, *(step.topic for step in _steps(texts[blocks.META]))}
+            for name in sorted(named - checked):
+                wanted.check_target(name)
+            checked |= named
         leased = isinstance(source, QueueTopic) and not source.queue.is_waiting(seq)
         if target is not None and target != source.name and not leased and target in state.topics:
             by_target.setdefault(target, []).append(seq)
@@ -151,6 +157,7 @@ class _Copies:
             if any(priority for priority, _ in order):
                 numbers[blocks.PRIORITY] = [priority for priority, _ in order]
             columns.append([group for _, group in order])
+            columns.append([follow.fragment(None, _steps(meta)) for meta in metas])
         block = blocks.pack([c if any(c) else None for c in columns], numbers=numbers)
         return self.decided.rebase(write(self.state, self.target, block, len(records), self.now))
 
@@ -169,6 +176,30 @@ def _keys(queue: QueueState, metas: Sequence[bytes]) -> Iterator[bytes]:
 def _bound(meta: bytes) -> int:
     given = _stamp(meta, "max_deliveries") or ""
     return int(given) if given.isascii() and given.isdigit() and len(given) < 20 else 0
+
+
+def _steps(meta: bytes) -> list[follow.StoredStep]:
+    """The rest of the chain of a job; none if what the letter has is not one."""
+    text = _stamp(meta, "then")
+    steps = follow.read_steps(text) if text and len(text) <= limits.FOLLOW_BYTES_MAX else []
+    is_sound = len(steps) <= limits.STEPS_MAX and all(map(_is_sound, steps))
+    return steps if is_sound else []
+
+
+def _is_sound(step: follow.StoredStep) -> bool:
+    record = step.record
+    numbers = (record.not_before, record.ttl_ms, record.max_deliveries)
+    names = (step.topic, *([] if record.batch is None else [record.batch]))
+    return (
+        all(map(is_topic_name, names))
+        and all(0 <= number <= limits.U64_MAX for number in numbers)
+        and 0 <= record.delay_ms <= limits.DELAY_MS_MAX
+        and 0 <= record.priority <= limits.JOB_PRIORITY_MAX
+        and len((record.group or "").encode()) <= limits.GROUP_BYTES_MAX
+        and len((record.tag or "").encode()) <= limits.TAG_BYTES_MAX
+        and len((record.node or "").encode()) <= limits.NODE_BYTES_MAX
+        and bytes(record.data) != b""
+    )
 
 
 def _unstamped(meta: bytes) -> bytes:

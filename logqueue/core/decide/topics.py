@@ -39,6 +39,7 @@ from logqueue.errors import (
     quoted,
 )
 from logqueue.events import block as blocks
+from logqueue.events import follow
 from logqueue.model.config import TopicOptions, require_topic_name
 
 DEFAULT_CONFIG = TopicOptions().resolved()
@@ -288,6 +289,9 @@ def require_queue_for(topic: Topic, block: bytes, keyed: Sequence[cmd.Keyed] = (
     ]
     if view.column(blocks.GROUP) is not None:
         asked.append("group")
+    texts = view.column(blocks.FOLLOW)
+    if texts is not None:
+        asked.append("then" if any(map(follow.has_steps, texts)) else "batch")
     if asked:
         raise NotAQueue(
             f"topic '{topic.name}' is a log: its records cannot have `{asked[0]}`; only topics "

@@ -182,9 +182,9 @@ class Engine:
             if kind is cmd.ClaimJobs and self.behind:
                 self._catch_up(topic, now)
         may_use_spare: bool | None = None
-        if isinstance(command, cmd.AckJobs) and command.append:
+        if isinstance(command, cmd.AckJobs) and topic is not None:
             # Room that is left to acks is not for writes that come with them.
-            may_use_spare = False
+            may_use_spare = False if command.append else None
             for written in topics_written(state, command):
                 replacing.finish(state, written)
                 self._advance_time(written, now)

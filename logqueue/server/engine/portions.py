@@ -145,8 +145,7 @@ def _settle(engine: Engine, command: cmd.AckJobs | cmd.RejectJobs) -> Portions[c
     settled = ready = in_flight = 0
     skipped: list[int] = []
     for first, stop in _spans(engine.state.topic(command.topic), command.seqs):
-        tokens = command.tokens[first:stop] if command.tokens is not None else None
-        outcome = engine.execute(_of(command, command.seqs[first:stop], tokens))
+        outcome = engine.execute(_part(command, first, stop))
         part = outcome.result
         settled += part.settled
         skipped += part.skipped
@@ -162,17 +161,22 @@ def _leaves_copies(engine: Engine, command: cmd.AckJobs | cmd.RejectJobs) -> boo
         # What is written with an ack is one transaction with it.
         return False
     config = topic.config
-    return config.archive is not None or (
-        type(command) is cmd.RejectJobs and config.dead_letter is not None
-    )
-
-
-def _of(
-    command: cmd.AckJobs | cmd.RejectJobs, seqs: Sequence[int], tokens: Sequence[int | None] | None
-) -> cmd.AckJobs | cmd.RejectJobs:
+    if config.archive is not None:
+        return True
     if isinstance(command, cmd.AckJobs):
-        return cmd.AckJobs(command.topic, command.node, seqs, tokens)
-    return cmd.RejectJobs(command.topic, command.node, seqs, tokens, command.error)
+        return topic.has_steps and any(map(topic.follow_of, command.seqs))
+    return config.dead_letter is not None
+
+
+def _part(
+    command: cmd.AckJobs | cmd.RejectJobs, first: int, stop: int
+) -> cmd.AckJobs | cmd.RejectJobs:
+    seqs = command.seqs[first:stop]
+    tokens = command.tokens[first:stop] if command.tokens is not None else None
+    if isinstance(command, cmd.AckJobs):
+        results = command.results[first:stop] if command.results is not None else None
+        return replace(command, seqs=seqs, tokens=tokens, results=results)
+    return replace(command, seqs=seqs, tokens=tokens)
 
 
 def _spans(topic: Topic, seqs: Sequence[int]) -> Iterable[tuple[int, int]]:
@@ -181,6 +185,8 @@ def _spans(topic: Topic, seqs: Sequence[int]) -> Iterable[tuple[int, int]]:
     for place, seq in enumerate(seqs):
         batch = topic.batch_of(seq)
         added = batch.size_of(seq) if batch is not None else 0
+        if topic.has_steps:
+            added += len(topic.follow_of(seq))
         full = place - first == limits.COPIED_PER_PASS_MAX or size + added > limits.COPIED_BYTES_MAX
         if full and place > first:
             yield first, place

@@ -9,6 +9,8 @@ from __future__ import annotations
 from logqueue.api.replies import further_timings
 from logqueue.core import commands as cmd
 from logqueue.errors import Forbidden
+from logqueue.events.follow import names_in
+from logqueue.events.split_block import Block
 from logqueue.model.config import TopicOptions
 from logqueue.model.scopes import Scope
 from logqueue.server.auth import Key
@@ -38,6 +40,27 @@ def require_config_allowed(
             "creating a topic with a config needs a key with the admin scope", {"topic": topic}
         )
     require_targets_allowed(key, config.dead_letter, config.archive)
+
+
+def require_follow_allowed(key: Key | None, block: Block) -> None:
+    """A key must not reach a topic or batch outside its prefixes by way of what follows a job.
+
+    Args:
+        key: Who writes.
+        block: The jobs.
+
+    Raises:
+        Forbidden: It would.
+    """
+    if key is None or not key.prefixes:
+        return
+    for name in sorted(names_in(block)):
+        if not key.allows(name):
+            raise Forbidden(
+                "this key may not name topics or batches outside its prefixes in `then` and "
+                "`batch`",
+                {"topic": name},
+            )
 
 
 def _is_there(dispatcher: Dispatcher, topic: str) -> bool:

@@ -13,6 +13,7 @@ from logqueue.core.state import State
 from logqueue.errors import Forbidden, NotFound, quoted
 from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.pending import Spent
+from logqueue.server.handlers.appends import require_follow_allowed
 from logqueue.server.handlers.members import reply_with
 from logqueue.server.http.requests import HttpRequest, PendingReply, Reply
 from logqueue.server.http.routing import serves
@@ -37,6 +38,7 @@ class ProducerRoutes:
         if not request.allows(body.topic):
             raise Forbidden(_OUTSIDE, {"topic": body.topic})
         command = producer_bodies.stage_command(request.name, request.item, body)
+        require_follow_allowed(request.key, command.block)
         pending = dispatcher.submit(command, _staged, (request, command))
         return _wait_for_epoch(dispatcher.engine, request.name, pending)
 

@@ -13,7 +13,7 @@ from logqueue.model.limits import CLAIM_WAIT_MS_MAX, NACK_DELAY_MS_MAX
 from logqueue.server.engine.dispatcher import Dispatcher
 from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.pending import Spent
-from logqueue.server.handlers.appends import require_config_allowed
+from logqueue.server.handlers.appends import require_config_allowed, require_follow_allowed
 from logqueue.server.handlers.watch import require_topics_allowed
 from logqueue.server.http.requests import HttpRequest, PendingReply, Reply
 from logqueue.server.http.routing import serves
@@ -44,7 +44,7 @@ class QueueRoutes:
         body = queue_bodies.read_ack_body(request.body, request.ignore)
         tokens = queue_bodies.settle_tokens(body)
         append = self._follow_ups(dispatcher, request, body) if body.append else ()
-        command = cmd.AckJobs(request.name, body.node, body.seqs, tokens, append)
+        command = cmd.AckJobs(request.name, body.node, body.seqs, tokens, append=append)
         return dispatcher.submit(command, _acked, (request, dispatcher.engine, append))
 
     def _follow_ups(
@@ -54,6 +54,7 @@ class QueueRoutes:
         require_topics_allowed(request.key, {written.topic: None for written in body.append})
         append = queue_bodies.follow_ups(body)
         for written in append:
+            require_follow_allowed(request.key, written.block)
             if written.config is not None:
                 topic, config = written.topic, written.config
                 require_config_allowed(dispatcher, request.key, topic, config)

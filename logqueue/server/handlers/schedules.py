@@ -20,6 +20,7 @@ from logqueue.model import limits
 from logqueue.model.schedule import ScheduleOptions
 from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.pending import Spent
+from logqueue.server.handlers.appends import require_follow_allowed
 from logqueue.server.handlers.members import reply_with, show_members
 from logqueue.server.http.requests import HttpRequest, PendingReply, Reply
 from logqueue.server.http.routing import serves
@@ -44,6 +45,7 @@ class ScheduleRoutes:
             _require_topic_allowed(request, known.options.topic)
         if_absent = request.flag("if_absent", False)
         command = schedule_command(request.name, request.body, request.ignore, if_absent=if_absent)
+        require_follow_allowed(request.key, command.options.block)
         if not request.allows(command.options.topic):
             raise Forbidden(_OUTSIDE, {"topic": command.options.topic})
         return dispatcher.submit(command, _put, (request, command, _shown(request)))

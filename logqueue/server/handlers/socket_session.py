@@ -39,7 +39,11 @@ from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.pending import Pending, Spent
 from logqueue.server.engine.subscribers import Cursor, Subscriber, Subscription
 from logqueue.server.engine.watch_sessions import FOLLOWED_BYTES
-from logqueue.server.handlers.appends import append_timings, require_config_allowed
+from logqueue.server.handlers.appends import (
+    append_timings,
+    require_config_allowed,
+    require_follow_allowed,
+)
 from logqueue.server.handlers.watch import (
     find_topics,
     marks_of,
@@ -319,6 +323,7 @@ class SocketSession(Subscriber):
         if message.config is not None:
             require_config_allowed(self._dispatcher, self.key, message.topic, message.config)
         command = record_bodies.append_command(message.topic, message, None)
+        require_follow_allowed(self.key, command.block)
         return self._dispatcher.submit(command, _acked, published)
 
     def _require(self, scope: Scope) -> None:

@@ -25,6 +25,7 @@ from logqueue.server.engine.pending import Spent
 from logqueue.server.handlers.appends import (
     append_timings,
     require_config_allowed,
+    require_follow_allowed,
     require_targets_allowed,
 )
 from logqueue.server.handlers.members import reply_with, show_members
@@ -194,6 +195,7 @@ class TopicRoutes:
         if body.config is not None:
             require_config_allowed(dispatcher, request.key, request.name, body.config)
         command = record_bodies.append_command(request.name, body, header_key)
+        require_follow_allowed(request.key, command.block)
         return dispatcher.submit(command, _appended, (request, engine))
 
     @serves("read_records")
