@@ -107,6 +107,10 @@ class SqsOptions(msgspec.Struct, frozen=True, omit_defaults=True):
         message_bytes_max: The longest message, with its attributes.
         redrive_permission: Which queues may have it as their dead-letter queue.
         redrive_sources: Names of those, where it is "byQueue".
+        deduplicates_content: Messages of a FIFO queue that name no deduplication id have that of
+            their body.
+        deduplication_scope: Where a deduplication id counts.
+        throughput_limit: Kept, and without effect.
         created_at, modified_at: ms since the epoch; 0 when not known.
         tags: Names and values that mean nothing to the server.
     """
@@ -116,6 +120,9 @@ class SqsOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     message_bytes_max: Annotated[int, msgspec.Meta(ge=1024, le=1 << 20)] = 1 << 20
     redrive_permission: Literal["allowAll", "denyAll", "byQueue"] = "allowAll"
     redrive_sources: tuple[str, ...] = ()
+    deduplicates_content: bool = False
+    deduplication_scope: Literal["queue", "messageGroup"] = "queue"
+    throughput_limit: Literal["perQueue", "perMessageGroupId"] = "perQueue"
     created_at: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0
     modified_at: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0
     tags: dict[str, str] = {}

@@ -41,6 +41,9 @@ class SqsSettings(msgspec.Struct, frozen=True, kw_only=True):
     message_bytes_max: int = 1 << 20
     redrive_permission: Literal["allowAll", "denyAll", "byQueue"] = "allowAll"
     redrive_sources: tuple[str, ...] = ()
+    deduplicates_content: bool = False
+    deduplication_scope: Literal["queue", "messageGroup"] = "queue"
+    throughput_limit: Literal["perQueue", "perMessageGroupId"] = "perQueue"
     created_at: int = 0
     modified_at: int = 0
     tags: dict[str, str] = {}

@@ -90,11 +90,15 @@ def test_celery_runs_every_task_through_kills(server: ServerProcess, tmp_path: P
     worker += ["--without-gossip", "--without-mingle", "--without-heartbeat"]
 
     def start() -> subprocess.Popen[bytes]:
-        output = (tmp_path / "worker.log").open("ab")
-        return subprocess.Popen(
-            worker, cwd=tmp_path, env=environment, stdout=output, stderr=output,
-            start_new_session=True,
-        )  # fmt: skip
+        with (tmp_path / "worker.log").open("ab") as output:
+            return subprocess.Popen(
+                worker,
+                cwd=tmp_path,
+                env=environment,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
 
     def done() -> Counter[str]:
         files = (tmp_path / "done").glob("*.txt")

@@ -12,11 +12,12 @@ from typing import Any, Final
 import msgspec
 
 from logqueue.core.queue_topic import QueueTopic
-from logqueue.model.config import SqsOptions, TopicOptions
-from logqueue.server.sqs.addresses import Addresses, queue_of_arn
+from logqueue.model.config import GroupOptions, SqsOptions, TopicOptions
+from logqueue.server.sqs.addresses import FIFO, Addresses, queue_of_arn
 from logqueue.server.sqs.refusals import (
     INVALID_ATTRIBUTE_NAME,
     INVALID_ATTRIBUTE_VALUE,
+    INVALID_PARAMETER,
     UNSUPPORTED,
     SqsRefusal,
 )
@@ -38,9 +39,12 @@ _OF_OPTIONS: Final[Mapping[str, str]] = {
     "ReceiveMessageWaitTimeSeconds": "wait_s",
     "MaximumMessageSize": "message_bytes_max",
 }
-_OF_FIFO: Final = frozenset(
-    ("FifoQueue", "ContentBasedDeduplication", "DeduplicationScope", "FifoThroughputLimit")
-)
+_OF_FIFO: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
+    "ContentBasedDeduplication": ("deduplicates_content", {"true": True, "false": False}),
+    "DeduplicationScope": ("deduplication_scope", {w: w for w in ("queue", "messageGroup")}),
+    "FifoThroughputLimit": ("throughput_limit", {w: w for w in ("perQueue", "perMessageGroupId")}),
+}
+DEDUPLICATION_MS: Final = 300_000
 _NOT_CARRIED: Final = frozenset(
     ("Policy", "KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds", "SqsManagedSseEnabled")
 )
@@ -59,25 +63,50 @@ SHOWN: Final = (
     "RedrivePolicy",
     "VisibilityTimeout",
 )
-KNOWN: Final = frozenset((*SHOWN, "All", *_OF_FIFO, *_NOT_CARRIED))
+KNOWN: Final = frozenset((*SHOWN, "All", "FifoQueue", *_OF_FIFO, *_NOT_CARRIED))
 _WHOLE: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
 _policies: Final = msgspec.json.Decoder(dict[str, Any])
 
 
-def created(attributes: Mapping[str, str], tags: Mapping[str, str], now: int) -> TopicOptions:
+def created(
+    name: str, attributes: Mapping[str, str], tags: Mapping[str, str], now: int
+) -> TopicOptions:
     """The config of a new queue, resolved.
 
     Raises:
-        SqsRefusal: An attribute is not known, or its value is not allowed.
+        SqsRefusal: An attribute is not known, or its value is not allowed, or the name is for the
+            other kind of queue.
     """
-    changes = changes_of(attributes)
+    attributes = dict(attributes)
+    wanted = attributes.pop("FifoQueue", "false")
+    if wanted not in ("true", "false"):
+        raise _invalid("FifoQueue", "true or false")
+    is_fifo = wanted == "true"
+    if is_fifo is not name.endswith(FIFO):
+        raise SqsRefusal(
+            INVALID_PARAMETER,
+            "the name of a FIFO queue must end with .fifo, and no other may: send FifoQueue true",
+        )
+    changes = changes_of(attributes, is_fifo=is_fifo)
     options = {"created_at": now, "modified_at": now, "tags": dict(tags)}
     changes["sqs"] = {**changes.get("sqs", {}), **options}
-    base = TopicOptions(type="queue", ttl_ms=RETENTION_S * 1000, lease_ms=VISIBILITY_S * 1000)
+    base = TopicOptions(
+        type="queue",
+        ttl_ms=RETENTION_S * 1000,
+        lease_ms=VISIBILITY_S * 1000,
+        groups=GroupOptions("fifo" if is_fifo else "fair"),
+        idempotency_window_ms=DEDUPLICATION_MS,
+    )
     return base.merged(changes).resolved()
 
 
-def changes_of(attributes: Mapping[str, str]) -> dict[str, Any]:
+def is_fifo(topic: QueueTopic) -> bool:
+    """Whether a queue is a FIFO queue of SQS: by its name, and by what it does."""
+    groups = topic.config.groups
+    return groups is not None and groups.mode == "fifo" and topic.name.endswith(FIFO)
+
+
+def changes_of(attributes: Mapping[str, str], *, is_fifo: bool) -> dict[str, Any]:
     """The merge patch of a config that sets some attributes.
 
     Raises:
@@ -96,6 +125,11 @@ def changes_of(attributes: Mapping[str, str]) -> dict[str, Any]:
             changes |= _redrive(value)
         elif name == "RedriveAllowPolicy":
             options |= _redrive_allow(value)
+        elif name in _OF_FIFO and is_fifo:
+            field, values = _OF_FIFO[name]
+            if value not in values:
+                raise _invalid(name, " or ".join(values))
+            options[field] = values[value]
         else:
             _refuse_unless_empty(name, value)
     if options:
@@ -105,12 +139,14 @@ def changes_of(attributes: Mapping[str, str]) -> dict[str, Any]:
 
 def _refuse_unless_empty(name: str, value: str) -> None:
     """Whatever is not carried may be switched off, which it is."""
-    if name not in KNOWN or name in SHOWN or name == "All":
+    if name in _OF_FIFO:
+        raise SqsRefusal(
+            INVALID_ATTRIBUTE_NAME, f"unknown attribute {name}: only FIFO queues have it"
+        )
+    if name not in _NOT_CARRIED:
         raise SqsRefusal(INVALID_ATTRIBUTE_NAME, f"unknown attribute {name[:80]}")
     if value.lower() in ("", "false") or name == "KmsDataKeyReusePeriodSeconds":
         return
-    if name in _OF_FIFO:
-        raise SqsRefusal(UNSUPPORTED, f"this server has no FIFO queues: {name} is not supported")
     raise SqsRefusal(
         UNSUPPORTED,
         f"{name} is not supported: keys of the server decide who may do what, and data is "
@@ -220,6 +256,11 @@ def _all(topic: QueueTopic, addresses: Addresses) -> dict[str, str]:
             "maxReceiveCount": config.max_deliveries,
         }
         found["RedrivePolicy"] = msgspec.json.encode(policy).decode()
+    if is_fifo(topic):
+        found["FifoQueue"] = "true"
+        found["ContentBasedDeduplication"] = str(options.deduplicates_content).lower()
+        found["DeduplicationScope"] = options.deduplication_scope
+        found["FifoThroughputLimit"] = options.throughput_limit
     if options.redrive_permission != "allowAll":
         allow: dict[str, Any] = {"redrivePermission": options.redrive_permission}
         if options.redrive_sources:
@@ -228,14 +269,19 @@ def _all(topic: QueueTopic, addresses: Addresses) -> dict[str, str]:
     return {name: str(value) for name, value in found.items()}
 
 
-def differs(have: TopicOptions, attributes: Mapping[str, str]) -> str | None:
+def differs(topic: QueueTopic, attributes: Mapping[str, str]) -> str | None:
     """The first of some attributes that a queue has with another value; None when all are alike.
 
     Raises:
         SqsRefusal: An attribute is not known, or its value is not allowed.
     """
+    have, kind = topic.config, is_fifo(topic)
     for name, value in attributes.items():
-        changes = changes_of({name: value})
+        if name == "FifoQueue":
+            if value != str(kind).lower():
+                return name
+            continue
+        changes = changes_of({name: value}, is_fifo=kind)
         if changes and have.merged(changes).resolved() != have:
             return name
     return None

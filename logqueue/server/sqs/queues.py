@@ -37,7 +37,6 @@ from logqueue.server.sqs.refusals import (
     INVALID_PARAMETER,
     PURGE_IN_PROGRESS,
     QUEUE_NAME_EXISTS,
-    UNSUPPORTED,
     SqsRefusal,
 )
 
@@ -60,10 +59,8 @@ def create(call: SqsCall, body: CreateBody) -> Answer:
     if topic is not None:
         return _existing(call, topic, sent)
     require_queue_name(name)
-    if name.endswith(FIFO):
-        raise SqsRefusal(UNSUPPORTED, "this server has no FIFO queues: use another name")
     _require_tags(body.tags or {}, {})
-    config = queue_attributes.created(sent, body.tags or {}, engine.clock.now_ms())
+    config = queue_attributes.created(name, sent, body.tags or {}, engine.clock.now_ms())
     call.require(Scope.ADMIN)
     _require_target(call, name, config.dead_letter)
     return call.dispatcher.submit(cmd.PutTopic(name, config), _created, (call, name))
@@ -77,7 +74,7 @@ def _created(context: tuple[SqsCall, str], result: object, spent: Spent) -> Repl
 def _existing(call: SqsCall, topic: Topic, sent: Mapping[str, str]) -> Answer:
     if not isinstance(topic, QueueTopic):
         raise SqsRefusal(QUEUE_NAME_EXISTS, f"{quoted(topic.name)} is a topic that is not a queue")
-    other = queue_attributes.differs(topic.config, sent)
+    other = queue_attributes.differs(topic, sent)
     if other is not None:
         raise SqsRefusal(
             QUEUE_NAME_EXISTS,
@@ -96,6 +93,12 @@ def _require_target(call: SqsCall, name: str, target: str | None) -> None:
     if not isinstance(topic, QueueTopic):
         raise SqsRefusal(
             INVALID_PARAMETER, "invalid RedrivePolicy: the dead-letter target does not exist"
+        )
+    if queue_attributes.is_fifo(topic) is not name.endswith(FIFO):
+        raise SqsRefusal(
+            INVALID_PARAMETER,
+            "invalid RedrivePolicy: the dead-letter target of a FIFO queue must be one, too, and "
+            "that of any other queue must not",
         )
     options = topic.config.sqs or SqsOptions()
     permission = options.redrive_permission
@@ -207,7 +210,8 @@ def _shown(context: None, members: Mapping[str, Any], spent: Spent) -> Reply:
 def set_attributes(call: SqsCall, body: SetAttributesBody) -> Answer:
     """Change what a queue is set up to do."""
     topic = call.queue(queue_of_url(body.queue_url))
-    changes = queue_attributes.changes_of(body.attributes)
+    is_fifo = queue_attributes.is_fifo(topic)
+    changes = queue_attributes.changes_of(body.attributes, is_fifo=is_fifo)
     _require_target(call, topic.name, changes.get("dead_letter"))
     return _change(call, topic, changes)
 

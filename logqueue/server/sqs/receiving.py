@@ -17,7 +17,9 @@ from logqueue.core import commands as cmd
 from logqueue.core.letters import LetterMeta, letter_meta
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.topic import Topic
+from logqueue.events.block import DATA, META, read_string
 from logqueue.model.config import SqsOptions
+from logqueue.model.limits import LEASE_MS_MIN
 from logqueue.model.scopes import Scope
 from logqueue.server.engine.pending import Spent
 from logqueue.server.http.api import long_poll
@@ -27,8 +29,15 @@ from logqueue.server.sqs.addresses import ACCOUNT, queue_of_url
 from logqueue.server.sqs.bodies import ReceiveBody, number
 from logqueue.server.sqs.calls import SqsCall, action, reply
 from logqueue.server.sqs.handles import Receipt, message_id, write_handle
-from logqueue.server.sqs.queue_attributes import VISIBILITY_S_MAX
-from logqueue.server.sqs.sending import Stored, StoredMeta
+from logqueue.server.sqs.queue_attributes import VISIBILITY_S_MAX, is_fifo
+from logqueue.server.sqs.refusals import INVALID_PARAMETER, SqsRefusal
+from logqueue.server.sqs.sending import (
+    TOKEN,
+    TOKEN_RULE,
+    Stored,
+    StoredMeta,
+    sequence_number,
+)
 
 NODE: Final = "sqs"
 """The node that all clients of SQS are: a receipt handle may go from one to another."""
@@ -39,9 +48,11 @@ _SYSTEM: Final = (
     "ApproximateReceiveCount",
     "AWSTraceHeader",
     "DeadLetterQueueSourceArn",
+    "MessageDeduplicationId",
     "MessageGroupId",
     "SenderId",
     "SentTimestamp",
+    "SequenceNumber",
 )
 
 _strings = msgspec.json.Decoder(str)
@@ -56,6 +67,7 @@ class _Wanted(NamedTuple):
     topic: QueueTopic
     system: frozenset[str]
     attributes: Sequence[str]
+    attempt: str | None
 
 
 @action("ReceiveMessage", ReceiveBody, Scope.READ | Scope.WRITE)
@@ -70,7 +82,13 @@ def receive(call: SqsCall, body: ReceiveBody) -> Answer:
         wait_s = options.wait_s
     named = {*(body.attribute_names or ()), *(body.message_system_attribute_names or ())}
     system = frozenset(_SYSTEM if "All" in named else named)
-    wanted = _Wanted(call, topic, system, body.message_attribute_names or ())
+    attempt = _attempt(topic, body.receive_request_attempt_id)
+    wanted = _Wanted(call, topic, system, body.message_attribute_names or (), attempt)
+    if attempt is not None:
+        again = _received_before(wanted, attempt)
+        if again:
+            shown_s = visibility_s if visibility_s is not None else topic.config.lease_ms / 1000
+            return _repeat(wanted, again, int(shown_s * 1000))
     lease_ms = visibility_s * 1000 if visibility_s else None
     claimer = cmd.Claimer(NODE, most or 1, lease_ms)
     command = cmd.ClaimJobs(topic.name, (claimer,), wait_ms=wait_s * 1000)
@@ -100,7 +118,53 @@ async def _glance(wanted: _Wanted, command: cmd.ClaimJobs) -> Reply:
     return found
 
 
-def _given_back(context: None, result: cmd.SettleResult, spent: Spent) -> Reply:
+def _attempt(topic: QueueTopic, attempt: str | None) -> str | None:
+    """The id under which a receive may be asked for again.
+
+    Raises:
+        SqsRefusal: It is malformed, or the queue is not a FIFO queue.
+    """
+    if attempt is not None and not (is_fifo(topic) and TOKEN.fullmatch(attempt)):
+        raise SqsRefusal(
+            INVALID_PARAMETER,
+            f"ReceiveRequestAttemptId is for FIFO queues, and {TOKEN_RULE}",
+        )
+    return attempt
+
+
+def _received_before(wanted: _Wanted, attempt: str) -> list[cmd.ClaimedJob]:
+    """What the same receive got before; [] unless all of it is still in flight as it was."""
+    topic = wanted.topic
+    now = wanted.call.dispatcher.engine.clock.now_ms()
+    jobs = wanted.call.observations.attempts.find(topic.number, attempt, now)
+    for job in jobs:
+        entry = topic.queue.jobs.get(job.seq)
+        if entry is None or not entry.live or entry.lease != job.lease:
+            return []
+        if entry.grant is None or entry.grant.deadline < now:
+            return []
+    return jobs
+
+
+async def _repeat(wanted: _Wanted, jobs: Sequence[cmd.ClaimedJob], lease_ms: int) -> Reply:
+    """The messages of an earlier receive again, with their timeout from now on."""
+    call, topic = wanted.call, wanted.topic
+    seqs = [job.seq for job in jobs]
+    leases = [job.lease for job in jobs]
+    extend = cmd.ExtendLeases(topic.name, NODE, seqs, max(lease_ms, LEASE_MS_MIN), leases)
+    log = call.log
+    texts = {seq: found for seq, _, found in topic.records(seqs)}
+    messages = [
+        _message(wanted, log, job._replace(data=texts[job.seq][DATA], meta=texts[job.seq][META]))
+        for job in jobs
+    ]
+    pending: PendingReply = call.dispatcher.submit(extend, _given_back, None)
+    await pending.ready()
+    pending.answer()
+    return reply({"Messages": messages})
+
+
+def _given_back(context: None, result: object, spent: Spent) -> Reply:
     return reply({})
 
 
@@ -109,6 +173,10 @@ def _received(wanted: _Wanted, result: cmd.ClaimResult, spent: Spent) -> Reply:
     if not jobs.seqs:
         return reply({})
     log = wanted.call.log
+    if wanted.attempt is not None:
+        now = wanted.call.dispatcher.engine.clock.now_ms()
+        attempts = wanted.call.observations.attempts
+        attempts.note(wanted.topic.number, wanted.attempt, now, [*jobs])
     return reply({"Messages": [_message(wanted, log, job) for job in jobs]})
 
 
@@ -181,14 +249,15 @@ def _system(
         "SentTimestamp": str(job.updated_at or job.ts),
         "ApproximateReceiveCount": str(job.deliveries + _whole(letter.deliveries)),
         "AWSTraceHeader": stored.trace.string_value if stored.trace is not None else None,
-        "MessageGroupId": stored.group or None,
+        "MessageGroupId": read_string(job.group) if job.group else None,
+        "MessageDeduplicationId": stored.deduplication or None,
     }
+    if is_fifo(wanted.topic):
+        found["SequenceNumber"] = sequence_number(job.seq)
     if letter.origin is not None:
         found["DeadLetterQueueSourceArn"] = wanted.call.addresses.arn(letter.origin)
     if "ApproximateFirstReceiveTimestamp" in names:
         now = wanted.call.dispatcher.engine.clock.now_ms()
-        first = wanted.call.observations.first_receives.of(
-            wanted.topic.number, job.seq, job.deliveries, now
-        )
+        first = wanted.call.observations.first_receives.of(wanted.topic.number, job.seq, now)
         found["ApproximateFirstReceiveTimestamp"] = str(first)
     return {name: value for name, value in found.items() if value is not None and name in names}

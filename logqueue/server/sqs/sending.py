@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from hashlib import md5
+from hashlib import md5, sha256
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from logqueue.core import commands as cmd
 from logqueue.core.queue_topic import QueueTopic
+from logqueue.errors import LogqueueError
 from logqueue.events import block as blocks
 from logqueue.model.config import SqsOptions
 from logqueue.model.scopes import Scope
-from logqueue.server.engine.pending import Spent
+from logqueue.server.engine.pending import Pending, Spent
 from logqueue.server.http.requests import Answer, Reply
 from logqueue.server.sqs import message_attributes as attributes
 from logqueue.server.sqs.addresses import queue_of_url
@@ -33,17 +34,19 @@ from logqueue.server.sqs.bodies import (
 from logqueue.server.sqs.calls import SqsCall, action, reply
 from logqueue.server.sqs.handles import message_id
 from logqueue.server.sqs.message_attributes import Attribute, Attributes
+from logqueue.server.sqs.queue_attributes import is_fifo
 from logqueue.server.sqs.refusals import (
     BATCH_TOO_LONG,
     INVALID_CONTENTS,
     INVALID_PARAMETER,
     MISSING_PARAMETER,
-    UNSUPPORTED,
     SqsRefusal,
+    refusal_of,
 )
 
 BATCH_BYTES_MAX: Final = 1 << 20
-_TOKEN: Final = re.compile(r"[!-~]{1,128}", re.ASCII)
+TOKEN: Final = re.compile(r"[!-~]{1,128}", re.ASCII)
+TOKEN_RULE: Final = "must be 1 to 128 letters, digits and punctuation marks of ASCII"
 
 
 class Stored(msgspec.Struct, omit_defaults=True):
@@ -52,12 +55,12 @@ class Stored(msgspec.Struct, omit_defaults=True):
     Attributes:
         attributes: As they were sent.
         trace: The trace header.
-        group: The message group.
+        deduplication: The deduplication id.
     """
 
     attributes: dict[str, Attribute] = {}
     trace: Attribute | None = None
-    group: str = ""
+    deduplication: str = ""
 
 
 class StoredMeta(msgspec.Struct, omit_defaults=True):
@@ -70,19 +73,23 @@ class _Ready(NamedTuple):
     """A message that may be sent.
 
     Attributes:
-        data, meta: JSON fragments of the record.
+        data, meta, group: JSON fragments of the record.
+        key: Idempotency key of a write of this message alone; None in standard queues.
         size: Bytes, as the limits count them.
         digests: Members of the reply.
     """
 
     data: bytes
     meta: bytes
+    group: bytes
+    key: str | None
     delay_ms: int
     size: int
     digests: Mapping[str, str | None]
 
 
 _encoder = msgspec.json.Encoder()
+_Batch = tuple[SqsCall, QueueTopic, list[_Ready], list[SendEntry], list[dict[str, Any]]]
 
 
 @action("SendMessage", SendBody, Scope.WRITE)
@@ -97,7 +104,20 @@ def _sent(
     context: tuple[SqsCall, QueueTopic, _Ready], result: cmd.AppendResult, spent: Spent
 ) -> Reply:
     call, topic, ready = context
-    return reply({**ready.digests, "MessageId": _id(call, topic, result.first_seq)})
+    return reply(_members(call, topic, ready, result.first_seq))
+
+
+def _members(call: SqsCall, topic: QueueTopic, ready: _Ready, seq: int) -> dict[str, str]:
+    """What a reply says of a message that was sent."""
+    members = {name: value for name, value in ready.digests.items() if value is not None}
+    if ready.key is not None:
+        members["SequenceNumber"] = sequence_number(seq)
+    return {"MessageId": _id(call, topic, seq), **members}
+
+
+def sequence_number(seq: int) -> str:
+    """What orders the messages of a FIFO queue."""
+    return f"{seq:020d}"
 
 
 @action("SendMessageBatch", SendBatchBody, Scope.WRITE)
@@ -124,19 +144,38 @@ def send_batch(call: SqsCall, body: SendBatchBody) -> Answer:
     if not ready:
         return reply({"Failed": failed, "Successful": []})
     context = (call, topic, ready, entries, failed)
+    if is_fifo(topic):
+        # One write each, so that each has its own idempotency key; in their order.
+        submit = call.dispatcher.submit
+        sent = [submit(_append(topic, [one]), _result, None) for one in ready]
+        return _finish_batch(context, sent)
     return call.dispatcher.submit(_append(topic, ready), _sent_batch, context)
 
 
-def _sent_batch(
-    context: tuple[SqsCall, QueueTopic, list[_Ready], list[SendEntry], list[dict[str, Any]]],
-    result: cmd.AppendResult,
-    spent: Spent,
-) -> Reply:
+def _result(context: None, result: cmd.AppendResult, spent: Spent) -> cmd.AppendResult:
+    return result
+
+
+async def _finish_batch(context: _Batch, sent: Sequence[Pending[cmd.AppendResult]]) -> Reply:
     call, topic, ready, entries, failed = context
     successful = []
-    for seq, (entry, message) in enumerate(zip(entries, ready, strict=True), result.first_seq):
-        digests = {name: value for name, value in message.digests.items() if value is not None}
-        successful.append({"Id": entry.id, "MessageId": _id(call, topic, seq), **digests})
+    for entry, message, pending in zip(entries, ready, sent, strict=True):
+        await pending.ready()
+        try:
+            seq = pending.answer().first_seq
+        except LogqueueError as error:
+            failed.append(failure(entry.id, refusal_of(error, call.request)))
+        else:
+            successful.append({"Id": entry.id, **_members(call, topic, message, seq)})
+    return reply({"Successful": successful, "Failed": failed or None})
+
+
+def _sent_batch(context: _Batch, result: cmd.AppendResult, spent: Spent) -> Reply:
+    call, topic, ready, entries, failed = context
+    successful = [
+        {"Id": entry.id, **_members(call, topic, message, seq)}
+        for seq, (entry, message) in enumerate(zip(entries, ready, strict=True), result.first_seq)
+    ]
     return reply({"Successful": successful, "Failed": failed or None})
 
 
@@ -158,14 +197,16 @@ def _id(call: SqsCall, topic: QueueTopic, seq: int) -> str:
 def _append(topic: QueueTopic, messages: Sequence[_Ready]) -> cmd.Append:
     data = [message.data for message in messages]
     metas = [message.meta for message in messages]
+    groups = [message.group for message in messages]
     delays = [message.delay_ms for message in messages]
-    if any(metas) or any(delays):
+    if any(metas) or any(groups) or any(delays):
         numbers = {blocks.DELAY: delays} if any(delays) else None
-        texts = [data, None, None, metas if any(metas) else None]
-        block = blocks.pack(texts, numbers=numbers)
+        texts = [data, None, None, metas if any(metas) else None, None]
+        block = blocks.pack([*texts, groups if any(groups) else None], numbers=numbers)
     else:
         block = blocks.pack_bare(data)
-    return cmd.Append(topic.name, block, len(data), create=False)
+    key = messages[0].key if len(messages) == 1 else None
+    return cmd.Append(topic.name, block, len(data), key, create=False)
 
 
 def _size(message: SqsMessage) -> int:
@@ -210,6 +251,11 @@ def _prepared(topic: QueueTopic, message: SqsMessage) -> _Ready:
             f"{options.message_bytes_max} bytes",
         )
     delay_s = number("DelaySeconds", message.delay_seconds, 0, 900)
+    token = _token(topic, message, options)
+    if token is not None and delay_s is not None:
+        raise SqsRefusal(
+            INVALID_PARAMETER, "DelaySeconds of a message is not for FIFO queues: set the queue's"
+        )
     if delay_s is None:
         delay_s = options.delay_s
     digests = {
@@ -217,28 +263,56 @@ def _prepared(topic: QueueTopic, message: SqsMessage) -> _Ready:
         "MD5OfMessageAttributes": attributes.digest(sent) if sent else None,
         "MD5OfMessageSystemAttributes": attributes.digest(system) if system else None,
     }
-    meta = _meta(sent, system, _group(message))
-    return _Ready(_encoder.encode(text), meta, delay_s * 1000, size, digests)
+    group = message.message_group_id
+    return _Ready(
+        data=_encoder.encode(text),
+        meta=_meta(sent, system, token or ""),
+        group=_encoder.encode(group) if group is not None else b"",
+        key=_key(token, group, options) if token is not None else None,
+        delay_ms=delay_s * 1000,
+        size=size,
+        digests=digests,
+    )
 
 
-def _meta(sent: Attributes, system: Attributes, group: str) -> bytes:
-    if not (sent or system or group):
+def _meta(sent: Attributes, system: Attributes, deduplication: str) -> bytes:
+    if not (sent or system or deduplication):
         return b""
-    stored = Stored(dict(sent), system.get(attributes.TRACE), group)
+    stored = Stored(dict(sent), system.get(attributes.TRACE), deduplication)
     return _encoder.encode(StoredMeta(stored))
 
 
-def _group(message: SqsMessage) -> str:
-    """The message group of a message in a standard queue."""
-    group = message.message_group_id
-    if message.message_deduplication_id is not None:
-        raise SqsRefusal(
-            UNSUPPORTED,
-            "MessageDeduplicationId is for FIFO queues, which this server does not have",
-        )
-    if group is not None and not _TOKEN.fullmatch(group):
-        raise SqsRefusal(
-            INVALID_PARAMETER,
-            "MessageGroupId must be 1 to 128 letters, digits and punctuation marks of ASCII",
-        )
-    return group or ""
+def _token(topic: QueueTopic, message: SqsMessage, options: SqsOptions) -> str | None:
+    """The deduplication id of a message; None in a standard queue.
+
+    Raises:
+        SqsRefusal: It is missing, or not allowed; or the group is.
+    """
+    group, token = message.message_group_id, message.message_deduplication_id
+    if group is not None and not TOKEN.fullmatch(group):
+        raise SqsRefusal(INVALID_PARAMETER, f"MessageGroupId {TOKEN_RULE}")
+    if not is_fifo(topic):
+        if token is not None:
+            raise SqsRefusal(
+                INVALID_PARAMETER, "MessageDeduplicationId is not valid for this queue type"
+            )
+        return None
+    if group is None:
+        raise SqsRefusal(MISSING_PARAMETER, "the request must contain the parameter MessageGroupId")
+    if token is None:
+        if not options.deduplicates_content:
+            raise SqsRefusal(
+                INVALID_PARAMETER,
+                "the queue must have ContentBasedDeduplication, or the message must have a "
+                "MessageDeduplicationId",
+            )
+        return sha256(message.message_body.encode()).hexdigest()
+    if not TOKEN.fullmatch(token):
+        raise SqsRefusal(INVALID_PARAMETER, f"MessageDeduplicationId {TOKEN_RULE}")
+    return token
+
+
+def _key(token: str, group: str | None, options: SqsOptions) -> str:
+    """The idempotency key of a message: the one rule for messages that are sent twice."""
+    scope = group if options.deduplication_scope == "messageGroup" else None
+    return "sqs:" + sha256(_encoder.encode((scope, token))).hexdigest()

@@ -27,7 +27,7 @@ from logqueue.server.sqs.bodies import (
 )
 from logqueue.server.sqs.calls import SqsCall, action, reply
 from logqueue.server.sqs.handles import Receipt, read_handle
-from logqueue.server.sqs.queue_attributes import VISIBILITY_S_MAX
+from logqueue.server.sqs.queue_attributes import VISIBILITY_S_MAX, is_fifo
 from logqueue.server.sqs.receiving import NODE
 from logqueue.server.sqs.refusals import (
     INVALID_PARAMETER,
@@ -60,7 +60,9 @@ def delete(call: SqsCall, body: DeleteMessageBody) -> Answer:
     acked = _submit_ack(call, topic, [receipt])
 
     async def finish() -> Reply:
-        await _finish_delete(call, topic, [receipt], acked)
+        expired = await _finish_delete(call, topic, [receipt], acked)
+        if expired:
+            raise _expired()
         return reply({})
 
     return finish()
@@ -76,9 +78,15 @@ def delete_batch(call: SqsCall, body: DeleteBatchBody) -> Answer:
     acked = _submit_ack(call, topic, receipts) if receipts else None
 
     async def finish() -> Reply:
-        if acked is not None:
-            await _finish_delete(call, topic, receipts, acked)
-        return _batch_reply(entries)
+        if acked is None:
+            return _batch_reply(entries)
+        expired = await _finish_delete(call, topic, receipts, acked)
+        return _batch_reply(
+            [
+                entry._replace(refusal=_expired()) if entry.receipt in expired else entry
+                for entry in entries
+            ]
+        )
 
     return finish()
 
@@ -97,15 +105,24 @@ async def _finish_delete(
     topic: QueueTopic,
     receipts: Sequence[Receipt],
     acked: Pending[cmd.SettleResult],
-) -> None:
+) -> set[Receipt]:
+    """Wait for an ack; the receipts that have expired, of a queue where they then delete nothing.
+    In a FIFO queue a message that is visible again has its place in its group."""
     await acked.ready()
     skipped = {*acked.answer().skipped}
+    if is_fifo(topic):
+        return {one for one in receipts if one.seq in skipped and topic.holds(one.seq)}
     for receipt in receipts:
         if receipt.seq in skipped and _is_last(topic, receipt):
             cancel = cmd.CancelJob(topic.name, receipt.seq)
             cancelled: Pending[Any] = call.dispatcher.submit(cancel, _result, None)
             await cancelled.ready()
             cancelled.answer()
+    return set()
+
+
+def _expired() -> SqsRefusal:
+    return SqsRefusal(INVALID_PARAMETER, "the receipt handle has expired")
 
 
 def _is_last(topic: QueueTopic, receipt: Receipt) -> bool:
