@@ -53,6 +53,7 @@ IN_DOCS = {
     "job": (DESK,),
     "dead-letters": (DESK,),
     "workers": (DARK,),
+    "schedules": (DESK,),
     "log": (DESK,),
     "server": (DESK,),
 }
@@ -71,6 +72,7 @@ def paths(client: Client) -> dict[str, str]:
         "job": f"/ui/queues/{shop.WEBHOOKS}/jobs/{retried.seq}",
         "dead-letters": "/ui/dead-letters",
         "workers": "/ui/workers",
+        "schedules": "/ui/schedules",
         "log": f"/ui/log/{shop.EVENTS}",
         "server": "/ui/server",
     }

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict
 
 from logqueue import Client, LogqueueError, NewRecord
 from logqueue.client.topic_calls import ConfigFields
@@ -33,6 +33,14 @@ WEBHOOKS = "webhooks"
 REPORTS = "reports.nightly"
 IMPORTS = "imports"
 SEARCH = "search.index"
+
+
+class FiringTimes(TypedDict, total=False):
+    """When a schedule fires."""
+
+    cron: str
+    timezone: str
+    every_ms: int
 
 
 @dataclass(frozen=True)
@@ -175,6 +183,13 @@ TRAFFIC = (
 """`payments` has no worker, `reports.nightly` is paused: what an operator must notice."""
 
 BACKLOG: Mapping[str, int] = {PAYMENTS: 37, THUMBNAILS: 900, REPORTS: 48, WEBHOOKS: 60, IMPORTS: 4}
+SCHEDULES: Sequence[tuple[str, str, FiringTimes]] = (
+    ("nightly-report", REPORTS, {"cron": "0 3 * * *", "timezone": "Europe/Berlin"}),
+    ("newsletter", MAIL, {"cron": "30 9 * * mon", "timezone": "America/New_York"}),
+    ("exchange-rates", IMPORTS, {"every_ms": 30_000}),
+)
+"""What is written at times of its own: name, queue, when."""
+
 LOST_NODE = "thumbs-4"
 """Has claimed jobs and is never heard of again."""
 
@@ -214,6 +229,8 @@ class Shop:
                 if traffic.rejected:
                     _fail_some(client, traffic, chance)
             client.put_router("events-to-search", EVENTS, SEARCH)
+            for name, queue, times in SCHEDULES:
+                client.put_schedule(name, queue, {"by": name}, **times)
 
     def start(self) -> None:
         """Begin to append and to work."""

@@ -19,6 +19,7 @@ PATHS = {
     "job": f"/ui/queues/{QUEUE}/jobs/1",
     "dead letters": "/ui/dead-letters",
     "workers": "/ui/workers",
+    "schedules": "/ui/schedules",
     "logs": "/ui/log",
     "log": f"/ui/log/{LOG}",
     "server": "/ui/server",

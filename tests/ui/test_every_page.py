@@ -7,6 +7,7 @@ from playwright.sync_api import Page, expect
 
 from tests import house
 from tests.http.api import Api
+from tests.http.expect import Json, ok
 from tests.ui import axe, pages
 from tests.ui.conftest import PHONE, OpenPage
 
@@ -45,6 +46,9 @@ def topics(seed: Api) -> None:
     seed.nack("imports", [1], "importer", error="line 4711: 'price' is not a number")
     seed.append_many(pages.LOG, [{"data": {"page": f"/{n}"}, "tag": "visit"} for n in range(40)])
     seed.make_router("visits-to-search", pages.LOG, "search")
+    schedule: Json = {"topic": pages.QUEUE, "cron": "0 3 * * *", "timezone": "Europe/Berlin"}
+    schedule |= {"record": {"data": {"to": "all"}}}
+    ok(seed.json("PUT", "/v0/schedules/nightly", schedule), 201)
 
 
 @pytest.mark.parametrize("path", pages.PATHS.values(), ids=pages.PATHS.keys())

@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.http.api import Api
+from tests.http.expect import ok
 from tests.ui import pages
 from tests.ui.conftest import KEY_NAME, OpenPage
 from tests.ui.problems import Problems
@@ -36,6 +37,8 @@ def topics(seed: Api) -> None:
         seed.append(name, "secret of " + name, 2, 3)
         seed.claimed(name, f"worker of {name}", max=2, lease_ms=3_600_000)
         seed.reject(name, [1], f"worker of {name}", error=f"failed in {name}")
+        schedule = {"topic": name, "every_ms": 86_400_000, "record": {"data": "secret"}}
+        ok(seed.json("PUT", f"/v0/schedules/{name}", schedule), 201)
 
 
 def test_the_key_is_asked_for_once(page: Page, problems: Problems) -> None:
@@ -59,7 +62,7 @@ def test_the_key_is_asked_for_once(page: Page, problems: Problems) -> None:
 
 CHANGES = re.compile(
     r"(Pause|Resume|New queue|Purge|Edit|Append|Enqueue|Retry|Cancel|Delay|Hold|Release|Redrive"
-    r"|Drop|Return|Create|Set)\b"
+    r"|Drop|Return|Create|Set|Run|New schedule|Delete)\b"
 )
 """How the buttons begin that change something."""
 
@@ -73,6 +76,8 @@ CHANGES = re.compile(
         "/ui/queues/mine.mail/jobs/2",
         "/ui/dead-letters",
         "/ui/workers",
+        "/ui/schedules",
+        "/ui/schedules?schedule=mine.mail",
         "/ui/log/mine.mail.dead",
         "/ui/server",
     ],
@@ -87,7 +92,14 @@ def test_a_key_that_only_reads_is_offered_no_change(open_page: OpenPage, path: s
 def test_a_key_for_a_prefix_sees_nothing_of_others(open_page: OpenPage) -> None:
     page = open_page("/ui/", key="tenant")
     expect(pages.cell(page, "mine.mail", "Ready")).to_have_text("1")
-    for path in ("/ui/", "/ui/dead-letters", "/ui/workers", "/ui/log", "/ui/server"):
+    for path in (
+        "/ui/",
+        "/ui/dead-letters",
+        "/ui/workers",
+        "/ui/schedules",
+        "/ui/log",
+        "/ui/server",
+    ):
         pages.go(page, path)
         pages.wait_live(page)
         assert "theirs" not in page.locator("body").inner_text()

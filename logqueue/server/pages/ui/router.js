@@ -12,6 +12,7 @@ const ROUTES = [
   ["queues/:queue/jobs/:seq", "job"],
   ["dead-letters", "dead_letters"],
   ["workers", "workers"],
+  ["schedules", "schedules"],
   ["log", "log"],
   ["log/:topic", "log"],
   ["server", "server"],

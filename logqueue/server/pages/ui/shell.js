@@ -17,6 +17,7 @@ const PLACES = [
   {label: "Queues", path: [], pages: ["overview", "queue", "jobs", "job"], key: "g q"},
   {label: "Dead letters", path: ["dead-letters"], pages: ["dead_letters"], key: "g d"},
   {label: "Workers", path: ["workers"], pages: ["workers"], key: "g w"},
+  {label: "Schedules", path: ["schedules"], pages: ["schedules"], key: "g c"},
   {label: "Log", path: ["log"], pages: ["log"], key: "g l"},
   {label: "Server", path: ["server"], pages: ["server"], key: "g s"},
 ];
