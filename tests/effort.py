@@ -22,7 +22,7 @@ def scaled(short: int, thorough: int) -> int:
     return thorough * (EFFORT - 1) if IS_THOROUGH else short
 
 
-def swept(first: int, end: int, *, offset: int, every: int = 16) -> range:
+def swept(first: int, end: int, *, offset: int, every: int = 24) -> range:
     """The steps of a sweep, such as the operations to crash at: all of them in `make test-all`.
 
     Args:

@@ -48,7 +48,7 @@ class Client(threading.Thread):
         self.history = history
         self.rng = Random(seed)
         self.failure: BaseException | None = None
-        self.http = httpx.Client(timeout=10.0, trust_env=False, verify=False)
+        self.http = httpx.Client(timeout=60.0, trust_env=False, verify=False)
 
     def run(self) -> None:
         """See Thread."""

@@ -24,7 +24,7 @@ EFFORT = int(os.environ.get("LOGQUEUE_TEST_EFFORT", "1"))
 LIVES = 2 * EFFORT
 DISK_BYTES = 14 << 20
 SEGMENT_BYTES = 3 << 20
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 PAD = "x" * 400
 
 
@@ -65,7 +65,7 @@ class Site:
         self.server = ServerProcess(tmp_path / "data", settings=settings)
         # Port file and output stay off the small disk.
         self.server.data_dir = disk / "data"
-        self.http = httpx.Client(timeout=30, trust_env=False, verify=False)
+        self.http = httpx.Client(timeout=PATIENCE_S, trust_env=False, verify=False)
         self.shown: dict[int, str] = {}
         self.done: set[int] = set()
         self.unsure: set[int] = set()

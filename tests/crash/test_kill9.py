@@ -48,7 +48,7 @@ def crew(site: Site, histories: dict[str, History]) -> list[Client]:
 
 def put(url: str, name: str, config: dict[str, Any]) -> None:
     reply = httpx.put(
-        f"{url}/v0/topics/{name}", json=config, timeout=10, trust_env=False, verify=False
+        f"{url}/v0/topics/{name}", json=config, timeout=60, trust_env=False, verify=False
     )
     assert reply.status_code in (200, 201), reply.text
 
@@ -56,7 +56,7 @@ def put(url: str, name: str, config: dict[str, Any]) -> None:
 def rest(url: str, name: str) -> list[str]:
     """Data of all live records of a topic."""
     found: list[str] = []
-    with httpx.Client(base_url=url, timeout=30, trust_env=False, verify=False) as http:
+    with httpx.Client(base_url=url, timeout=60, trust_env=False, verify=False) as http:
         while True:
             body = {"node": "drain", "max": 1000, "lease_ms": 600_000}
             reply = http.post(f"/v0/topics/{name}/claim", json=body)

@@ -283,7 +283,7 @@ def test_many_small_segments(fresh_server: FreshServer, api_for: ApiFor) -> None
     def used() -> int:
         return sum(path.stat().st_size for path in server.data_dir.rglob("*") if path.is_file())
 
-    assert eventually(lambda: used() < 12_000_000, timeout_s=15)
+    assert eventually(lambda: used() < 12_000_000)
     server.kill()
     last = api_for(server.restart())
     assert [job["$seq"] for job in last.read("q", limit=1000)] == left

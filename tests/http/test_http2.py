@@ -23,7 +23,7 @@ from tests.http.expect import eventually
 def h2(api: Api) -> Iterator[httpx.Client]:
     """A client that speaks nothing but HTTP/2."""
     with httpx.Client(
-        base_url=api.base_url, http1=False, http2=True, timeout=15, trust_env=False
+        base_url=api.base_url, http1=False, http2=True, timeout=60, trust_env=False
     ) as client:
         yield client
 
@@ -100,7 +100,7 @@ def test_a_stream_that_is_reset_gives_its_jobs_back(api: Api, queue: str) -> Non
                 if b"retry:" not in event.data:
                     return event.data
 
-    with socket.create_connection((url.host, url.port or 80), timeout=15) as connection:
+    with socket.create_connection((url.host, url.port or 80), timeout=60) as connection:
         work = send((":path", f"/v0/topics/{queue}/work?node=w&max=2"))
         assert b'"$seq":1' in receive(work)
         assert api.facts(queue, "queue")[0]["in_flight"] == 1
@@ -113,7 +113,7 @@ def test_a_stream_that_is_reset_gives_its_jobs_back(api: Api, queue: str) -> Non
 def test_an_orderly_stop(fresh_server: FreshServer) -> None:
     """Streams end with the frame that says why, and the connection ends behind them."""
     server = fresh_server()
-    with httpx.Client(base_url=server.base_url, http1=False, http2=True, timeout=15) as client:
+    with httpx.Client(base_url=server.base_url, http1=False, http2=True, timeout=60) as client:
         assert client.put("/v0/topics/q", json={"type": "queue"}).status_code == 201
         with client.stream("GET", "/v0/topics/q/work?node=w&max=1") as work:
             lines = work.iter_lines()
@@ -127,7 +127,7 @@ def test_an_orderly_stop(fresh_server: FreshServer) -> None:
 def test_a_refused_upload_has_its_reply(fresh_server: FreshServer) -> None:
     """Also when the reply is ready before the body has come."""
     server = fresh_server(API_KEYS="k1")
-    with httpx.Client(base_url=server.base_url, http1=False, http2=True, timeout=15) as client:
+    with httpx.Client(base_url=server.base_url, http1=False, http2=True, timeout=60) as client:
         for _ in range(20):
             refused = client.post("/v0/topics/q", json={"records": [{"data": "x" * 200_000}]})
             assert refused.status_code == 401

@@ -9,15 +9,18 @@ from typing import Any
 
 import pytest
 
+from tests.effort import scaled
 from tests.http import rawhttp
 from tests.http.api import JSON, Api
 from tests.http.conftest import ApiFor
 from tests.http.expect import ok
 from tests.http.process import ServerProcess
 
-JOBS = 400
+JOBS = scaled(200, 400)
 WORKERS = 6
 DESERTERS = 3
+PATIENCE_S = 240.0
+"""For a machine that is very busy."""
 
 
 class Done:
@@ -87,10 +90,10 @@ def test_a_crowd(
             count = min(chance.choice((1, 1, 2, 10)), JOBS - written)
             api.append(topic, *range(written, written + count))
             written += count
-        finished = done.all.wait(30)
+        finished = done.all.wait(PATIENCE_S)
         done.all.set()
         for member in crowd:
-            member.result(30)
+            member.result(PATIENCE_S)
     assert finished, (len(done.data), api.facts(topic, "ready", "in_flight", "delayed", "count"))
     assert sorted(done.data) == list(range(JOBS))
     assert api.facts(topic, "count", "acked") == (0, JOBS)

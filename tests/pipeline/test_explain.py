@@ -16,6 +16,7 @@ from logqueue.pipeline.reports.page.numbers import DAY, HOUR, MINUTE
 from logqueue.pipeline.reports.queries.definitions import Definitions
 from logqueue.pipeline.reports.queries.dialect import DUCKDB, Dialect
 from logqueue.pipeline.reports.queries.sources import ReportScope
+from tests.effort import scaled
 
 START = 1_772_409_600_000
 HOURS = 24
@@ -153,7 +154,7 @@ def causes(findings: list[Contribution]) -> set[tuple[str, str]]:
     return {(one.cause, one.value) for one in findings}
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(scaled(3, 6)))
 def test_nothing_is_said_of_a_uniform_log(connection: duckdb.DuckDBPyConnection, seed: int) -> None:
     assert found(connection, Log(seed).made()) == []
 
@@ -190,7 +191,7 @@ def failing_worker(job: Job, chance: random.Random) -> None:
         job.fails, job.fails_with = 0.7, "w1"
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(scaled(2, 3)))
 @pytest.mark.parametrize(
     ("change", "cause", "name"),
     [

@@ -17,7 +17,7 @@ from tests.effort import scaled
 from tests.segments.histories import History, Row, indexes_of, row_of
 from tests.segments.transitions import transitions
 
-SEEDS = range(scaled(4, 24))
+SEEDS = range(scaled(3, 24))
 
 
 def rows_in(segments: dict[int, bytes]) -> dict[tuple[int, int], Row]:

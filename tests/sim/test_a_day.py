@@ -3,7 +3,6 @@ evening every job that was promised is accounted for, once."""
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from random import Random
 
@@ -14,9 +13,9 @@ from logqueue.core.invariants import check
 from logqueue.errors import TopicFull
 from logqueue.server.storage import compaction
 from tests.core.world import World, wish
+from tests.effort import scaled
 from wal.testing.simfs import SimFileSystem
 
-EFFORT = int(os.environ.get("LOGQUEUE_TEST_EFFORT", "1"))
 DAY_MS = 86_400_000
 KEYS = [f"customer-{i}" for i in range(12)]
 
@@ -193,7 +192,7 @@ def live(seed: int) -> Counter[str]:
     return Counter(world.finished())
 
 
-@pytest.mark.parametrize("seed", range(3 * EFFORT))
+@pytest.mark.parametrize("seed", range(scaled(2, 6)))
 def test_every_job_of_a_day_is_accounted_for(seed: int) -> None:
     outcomes = live(seed)
     wanted = {"acked", "expired", "superseded", "cancelled"}

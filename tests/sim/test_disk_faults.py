@@ -333,7 +333,7 @@ def test_a_fault_at_every_operation(name: str) -> None:
     day(sound, Ledger(), ManualClock(START_MS))
     kinds = {op.kind for op in sound.history}
     assert kinds >= {"remove", "sync_dir", "link", "truncate", "rename"}, "all there is happened"
-    for at in range(1, sound.ops + 1) if EFFORT > 1 else range(3, sound.ops + 1, 37):
+    for at in range(1, sound.ops + 1) if EFFORT > 1 else range(3, sound.ops + 1, 53):
         fs = disk(fault, at, links=links)
         ledger, clock = Ledger(), ManualClock(START_MS)
         try:

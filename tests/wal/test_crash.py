@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from tests.effort import scaled
 from wal import Log, WalFull
 from wal.testing.simfs import SimCrash, SimFileSystem
 
@@ -114,7 +115,7 @@ def sweep(seed: int, survive: Callable[[SimFileSystem, Promises, int], None]) ->
     return total
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(scaled(3, 6)))
 def test_power_cut_at_every_operation(seed: int) -> None:
     def survive(fs: SimFileSystem, promises: Promises, stop: int) -> None:
         for cut in range(3):
@@ -138,7 +139,7 @@ def test_recovery_crashes_at_every_operation(seed: int) -> None:
     rng = Random(seed)
     total = ops_of(seed)
     cuts = 0
-    for stop in rng.sample(range(total), 25):
+    for stop in rng.sample(range(total), scaled(15, 25)):
         fs = SimFileSystem(Random(seed))
         fs.crash_after(stop)
         promises = Promises()
@@ -164,7 +165,7 @@ def test_recovery_crashes_at_every_operation(seed: int) -> None:
 def test_what_recovery_kept_is_durable(seed: int, death: str) -> None:
     """Power cuts right after an open, and again after a few more frames."""
     total = ops_of(seed)
-    for stop in range(5, total, 3):
+    for stop in range(5, total, scaled(6, 3)):
         fs = SimFileSystem(Random(seed))
         fs.crash_after(stop)
         promises = Promises()

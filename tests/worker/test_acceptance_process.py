@@ -15,7 +15,7 @@ from logqueue.shapes import Claimed
 from tests.worker.lossy import LossyProxy
 from tests.worker.programs import Programs
 
-LEASE_S = 0.5
+LEASE_S = 1.0
 
 
 def call(task: str, *args: object) -> NewRecord:
@@ -63,7 +63,7 @@ def test_1_a_killed_workers_job_is_started_by_another(
 @pytest.mark.parametrize("source", ["sse", "poll"])
 @pytest.mark.parametrize(
     ("task", "leases"),
-    [("sleep", 5), ("block_a_thread", 3), ("block_the_loop", 3), ("hold_the_lock", 3)],
+    [("sleep", 3), ("block_a_thread", 2), ("block_the_loop", 2), ("hold_the_lock", 2)],
 )
 def test_2_and_3_a_job_of_several_leases_length_runs_once(
     client: Client, programs: Programs, source: str, task: str, leases: int

@@ -111,15 +111,15 @@ def test_given_up_threads_are_counted_and_have_a_bound(
 
     def hang(number: int) -> None:
         began.append(number)
-        may_end.wait(20.0)
+        may_end.wait(120.0)
 
-    def handler(number: int) -> Handler:
+    def handler(number: int, timeout: float = 0.3) -> Handler:
         return Handler(
             name="hang",
             queue="q",
             function=hang,
             bind=lambda job: ((number,), {}),
-            timeout=0.3,
+            timeout=timeout,
             run_in="thread",
         )
 
@@ -129,7 +129,7 @@ def test_given_up_threads_are_counted_and_have_a_bound(
                 with pytest.raises(JobTimeout):
                     await runs.run(handler(number), job(number))
             assert runs.abandoned == 2
-            third = asyncio.ensure_future(runs.run(handler(2), job(2)))
+            third = asyncio.ensure_future(runs.run(handler(2, timeout=120.0), job(2)))
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             assert began == [0, 1], "it waits for a thread to return"
@@ -175,7 +175,7 @@ def test_a_worker_that_is_stuck_cut_off_or_full_of_given_up_threads_says_so() ->
 def get(url: str) -> tuple[int, str]:
     """Status and body."""
     try:
-        with urllib.request.urlopen(url, timeout=10) as reply:
+        with urllib.request.urlopen(url, timeout=60) as reply:
             return reply.status, reply.read().decode()
     except urllib.error.HTTPError as refused:
         return refused.code, refused.read().decode()

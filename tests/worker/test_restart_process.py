@@ -10,7 +10,7 @@ from logqueue.client import AsyncClient
 from logqueue.testing import ServerProcess
 from logqueue.worker import App, Job, Worker
 
-WAIT_S = 20.0
+WAIT_S = 120.0
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -12,7 +12,7 @@ from tests.testing.conformance.conftest import World
 
 SOON_MS = 1000
 LATER_MS = 3_600_000
-WAIT_MS = 10_000
+WAIT_MS = 30_000
 
 
 def data(jobs: list[Any]) -> list[Any]:
