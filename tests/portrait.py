@@ -71,6 +71,13 @@ def _topic_portrait(topic: Topic, now: int | None) -> dict[str, Any]:
         picture["attributes"] = _attributes_portrait(topic)
     if isinstance(topic, QueueTopic):
         picture["queue"] = _queue_portrait(topic.queue)
+        ended = topic.queue.ended
+        if ended is not None:
+            last = max((job.at for _, job in ended.visible(0)), default=0) if now is None else now
+            picture["ended"] = {
+                seq: (job.outcome, job.at, job.node, job.reason, job.result, job.error)
+                for seq, job in ended.visible(last)
+            }
     return picture
 
 

@@ -36,6 +36,7 @@ from logqueue.core.backoff import delay_ms
 from logqueue.core.claim_order import ClaimOrder
 from logqueue.core.claim_rates import RateSpent
 from logqueue.core.deadlines import Deadlines
+from logqueue.core.ended_jobs import EndedJobs
 from logqueue.core.job_ends import EndListener
 from logqueue.core.keys import WaitingKeys
 from logqueue.core.leases import Grant, JobEntry
@@ -43,7 +44,7 @@ from logqueue.core.record_times import moment, seq_of, time_of
 from logqueue.core.timed_runs import TimedRuns
 from logqueue.events import JobSnapshot
 from logqueue.model import limits
-from logqueue.model.config import BackoffOptions
+from logqueue.model.config import BackoffOptions, ResultOptions
 
 _grant = attrgetter("grant")
 _lease = attrgetter("lease")
@@ -64,6 +65,7 @@ class QueueState:
         timed_runs: Runs of timed jobs, which the cursor need not look at.
         dead_lettered: Jobs moved to the dead-letter topic over this instance's life.
         finished: Jobs that came to an end over this instance's life, by outcome.
+        ended: What became of its jobs; None unless the queue keeps that.
         end_listeners: Who learns of the ends of its jobs, see `job_ends`; mostly none.
         has_overdue: Whether the cursor may have passed jobs beyond their TTL that found no room
             where they are to go.
@@ -83,9 +85,10 @@ class QueueState:
 
     __slots__ = (
         "_grants", "_rules", "cursor", "dead_lettered",
-        "delayed", "end_listeners", "entered_to", "finished", "has_errors", "has_given_back",
-        "has_overdue", "has_timed", "held", "jobs", "keys", "lapsed", "lapses", "leased", "order",
-        "orphans", "rate_spent", "reclaim", "rests_to", "returning", "streams", "timed_runs",
+        "delayed", "end_listeners", "ended", "entered_to", "finished", "has_errors",
+        "has_given_back", "has_overdue", "has_timed", "held", "jobs", "keys", "lapsed", "lapses",
+        "leased", "order", "orphans", "rate_spent", "reclaim", "rests_to", "returning", "streams",
+        "timed_runs",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -93,6 +96,7 @@ class QueueState:
         self.finished: dict[str, int] = {}
         self.held: dict[int, int] = {}
         self.keys: WaitingKeys | None = None
+        self.ended: EndedJobs | None = None
         self.end_listeners: tuple[EndListener[Any], ...] = ()
         self.has_errors = False
         self.has_given_back = False
@@ -307,6 +311,26 @@ class QueueState:
         job.deliveries += 1
         job.lease = lease
         job.grant = grant
+
+    def keep_results(
+        self, options: ResultOptions | None, now: int = 0
+    ) -> list[list[Any] | dict[Any, Any]]:
+        """Keep what becomes of jobs from now on, or no longer.
+
+        Returns:
+            What is no longer needed, to be freed bit by bit.
+        """
+        ended = self.ended
+        if options is not None and ended is not None:
+            ended.change(options, now)
+        elif options is not None:
+            self.ended = EndedJobs(options)
+            self.end_listeners = (self.ended, *self.end_listeners)
+        elif ended is not None:
+            self.ended = None
+            self.end_listeners = tuple(known for known in self.end_listeners if known is not ended)
+            return ended.large_parts()
+        return []
 
     def extend(self, node: str, deadline: int, seqs: Iterable[int]) -> None:
         """Set a new deadline for held leases; a lease keeps its number, deliveries and stream."""
@@ -626,6 +650,8 @@ class QueueState:
         held = [*self.parts_of_leases(), self.held]
         if self.keys is not None:
             held.append(self.keys.release())
+        if self.ended is not None:
+            held.extend(self.ended.large_parts())
         return held
 
     def parts_of_leases(self) -> list[list[Any] | dict[Any, Any]]:

@@ -20,6 +20,7 @@ from logqueue.core.queue_state import QueueState
 from logqueue.core.record_attributes import JobAttributeIndex
 from logqueue.core.topic import Topic
 from logqueue.events.block import GROUP, PRIORITY, BlockView
+from logqueue.model import limits
 from logqueue.model.config import TopicOptions
 
 
@@ -40,6 +41,7 @@ class QueueTopic(Topic):
     def __init__(self, number: int, name: str, config: TopicOptions) -> None:
         super().__init__(number, name, config)
         self.queue = QueueState()
+        self.queue.keep_results(config.results)
 
     @property
     def ready(self) -> int:
@@ -48,6 +50,12 @@ class QueueTopic(Topic):
         ready = self.batches.live - queue.leased - len(queue.delayed) - len(queue.held)
         assert ready >= 0, "more jobs leased, delayed or held than there are"
         return ready
+
+    @property
+    def removed_max(self) -> int:
+        """As for a log; fewer if what became of the jobs is kept."""
+        at_most = super().removed_max
+        return at_most if self.queue.ended is None else min(at_most, limits.ENDED_PER_PASS_MAX)
 
     @property
     def evicted_max(self) -> int | None:
@@ -138,6 +146,7 @@ def become_queue(topic: Topic) -> None:
     topic.__class__ = QueueTopic
     assert isinstance(topic, QueueTopic)
     topic.queue = QueueState()
+    topic.queue.keep_results(topic.config.results)
 
 
 def as_log(topic: QueueTopic) -> Topic:

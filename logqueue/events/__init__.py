@@ -16,6 +16,7 @@ from logqueue.events.encoding import *  # noqa: F403
 from logqueue.events.event import *  # noqa: F403
 from logqueue.events.jobs import *  # noqa: F403
 from logqueue.events.records import *  # noqa: F403
+from logqueue.events.results import *  # noqa: F403
 from logqueue.events.routers import *  # noqa: F403
 from logqueue.events.schedules import *  # noqa: F403
 from logqueue.events.snapshots import *  # noqa: F403

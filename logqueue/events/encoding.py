@@ -14,13 +14,22 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from logqueue.events import checkpoints, jobs, records, routers, schedules, staging, topics
+from logqueue.events import (
+    checkpoints,
+    jobs,
+    records,
+    results,
+    routers,
+    schedules,
+    staging,
+    topics,
+)
 from logqueue.events.event import Event
 from logqueue.events.records import RecordsAppended
 
 EVENTS: Final[tuple[type[Event], ...]] = tuple(
     kind
-    for noun in (topics, records, routers, staging, jobs, schedules, checkpoints)
+    for noun in (topics, records, routers, staging, jobs, results, schedules, checkpoints)
     for kind in vars(noun).values()
     if isinstance(kind, type) and issubclass(kind, Event) and kind.__module__ == noun.__name__
 )

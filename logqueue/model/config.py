@@ -173,8 +173,20 @@ class GroupOptions(msgspec.Struct, frozen=True):
                 )
 
 
+class ResultOptions(msgspec.Struct, frozen=True):
+    """What a queue keeps of jobs that have ended: how, and the result or error.
+
+    Attributes:
+        keep_ms: How long, at most 30 days.
+        max_bytes: In how much memory, at most 1 GiB; the oldest go first.
+    """
+
+    keep_ms: U64 = 3_600_000
+    max_bytes: U64 = 16 << 20
+
+
 Exhausted = Literal["dead_letter", "drop", "hold"]
-LATER_FIELDS = ("sqs", "priority_ageing_ms", "groups")
+LATER_FIELDS = ("sqs", "priority_ageing_ms", "groups", "results")
 """Fields of the config that are shown, and count for its version, only where they are set: they
 came later, and nothing changes for topics that do not use them."""
 
@@ -209,6 +221,7 @@ class TopicOptions(msgspec.Struct, frozen=True):
     sqs: SqsOptions | None = None
     priority_ageing_ms: U64 = 0
     groups: GroupOptions | None = None
+    results: ResultOptions | None = None
 
     @property
     def is_queue(self) -> bool:
@@ -271,6 +284,14 @@ class TopicOptions(msgspec.Struct, frozen=True):
             groups.require_valid()
             weights = dict(sorted(groups.weights.items())) if groups.weights else None
             groups = msgspec.structs.replace(groups, weights=weights)
+        results = self.results
+        if results is not None:
+            if max(results.keep_ms, results.max_bytes) > limits.U64_MAX:
+                raise InvalidRequest(f"`results` must hold numbers up to {limits.U64_MAX}")
+            results = ResultOptions(
+                min(results.keep_ms, limits.RESULTS_KEEP_MS_MAX),
+                min(results.max_bytes, limits.RESULTS_BYTES_MAX),
+            )
         durability = self.durability or ("fsync" if self.durable else "disk")
         return msgspec.structs.replace(
             self,
@@ -280,6 +301,7 @@ class TopicOptions(msgspec.Struct, frozen=True):
             claim_jitter_ms=min(self.claim_jitter_ms, limits.CLAIM_JITTER_MS_MAX),
             retry_backoff=backoff,
             groups=groups,
+            results=results,
         )
 
     def merged(self, changes: Mapping[str, Any]) -> TopicOptions:

@@ -43,6 +43,16 @@ CLAIM_JITTER_MS_MAX = 5000
 CLAIM_WAIT_MS_MAX = 30_000
 NACK_DELAY_MS_MAX = 86_400_000
 ERROR_BYTES_MAX = 4 << 10
+RESULT_BYTES_MAX = 64 << 10
+"""The result of one job."""
+RESULTS_KEEP_MS_MAX = 30 * 86_400_000
+RESULTS_BYTES_MAX = 1 << 30
+"""What a queue may keep of ended jobs."""
+NOTE_BYTES_MAX = 256
+JOB_WAIT_MS_MAX = 30_000
+"""How long a call may wait for the end of jobs."""
+STATUS_BYTES_MAX = 4 << 20
+"""Bytes of results after which a reply about many jobs ends; one job is always shown."""
 DELAY_MS_MAX = 366 * 86_400_000
 """How far ahead a record may be delayed: a year, leap years included."""
 JOB_KEY_BYTES_MAX = 256
@@ -116,6 +126,8 @@ FINISHED_PER_PASS_MAX = 4000
 numbers here that end in PER_PASS are chosen so that one step of the event loop takes a few ms."""
 INDEXED_PER_PASS_MAX = 400
 """The same where records have keys, delays or times to live of their own, which cost more."""
+ENDED_PER_PASS_MAX = 1000
+"""The same of a queue that keeps what became of its jobs."""
 FINISHED_BYTES_MAX = 64 << 20
 """Bytes of records that one such transaction removes; giving memory back takes time, too."""
 LAPSED_PER_PASS_MAX = 1000

@@ -149,6 +149,8 @@ def samples() -> list[ev.Event]:
         ev.RecordsReplaced(1011, 1, [replaced], "l", [(2, 1), (4, 0)], 4),
         ev.JobsHeld(1011, 1, [(2, 3, "no luck"), (4, 0, None)]),
         ev.HoldsReleased(1011, 1, [4]),
+        ev.JobTexts(1011, 1, [(1, b'{"a":1}')], [(3, "no luck")]),
+        ev.EndsKept(1011, 1, [(1, "acked", 1005, "w", "", b'{"a":1}', None)]),
         ev.JobsRetimed(1011, 1, [2], 1700, "delayed"),
         ev.RecordsFinished(1011, 1, "cancelled", "w", [4]),
         ev.TopicCreated(1012, 2, "gone", config),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from random import Random
 from typing import Any
 
@@ -64,6 +65,9 @@ PICKS = st.lists(st.integers(0, 14), min_size=1, max_size=4)
 class LifecycleMachine(RuleBasedStateMachine):
     """One world and one model, told the same."""
 
+    model_of: type[LifecycleModel] = LifecycleModel
+    own_config: Mapping[str, Any] = {}
+
     @initialize(durable=st.booleans(), seed=st.integers(0, 2**32 - 1))
     def begin(self, durable: bool, seed: int) -> None:
         self.number = 0
@@ -71,8 +75,10 @@ class LifecycleMachine(RuleBasedStateMachine):
         self.world.put("letters", type="log", durability="fsync")
         self.world.put("done", type="log", durability="fsync")
         self.world.put("noise", durability="fsync")
-        put = self.world.put(durability="fsync", leases_durable=durable, lease_ms=200)
-        self.model = LifecycleModel(put.config)
+        put = self.world.put(
+            durability="fsync", leases_durable=durable, lease_ms=200, **self.own_config
+        )
+        self.model = self.model_of(put.config)
 
     def tick(self) -> None:
         self.world.topic("q")

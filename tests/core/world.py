@@ -313,9 +313,10 @@ class World:
         node: str = "w",
         tokens: Sequence[int | None] | None = None,
         topic: str = "q",
+        results: Sequence[bytes] | None = None,
     ) -> tuple[int, list[int]]:
         """Complete jobs: how many counted, and which were skipped."""
-        reply: cmd.SettleResult = self.run(cmd.AckJobs(topic, node, [*seqs], tokens))
+        reply: cmd.SettleResult = self.run(cmd.AckJobs(topic, node, [*seqs], tokens, results))
         return reply.settled, reply.skipped
 
     def nack(

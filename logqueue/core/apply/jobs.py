@@ -35,7 +35,7 @@ def _jobs_claimed(state: State, event: ev.JobsClaimed, segment: int) -> None:
 def _jobs_acked(state: State, event: ev.JobsAcked, segment: int) -> None:
     topic = state.queue_instance(event.topic)
     if topic is not None:
-        if topic.queue.end_listeners:
+        if topic.queue.end_listeners and event.orphans < len(event.seqs):
             ending.report(topic, event, segment)
         topic.queue.finish(event.seqs)
         topic.remove(sorted(event.seqs))
@@ -88,6 +88,18 @@ def _jobs_extended(state: State, event: ev.JobsExtended, segment: int) -> None:
         topic.queue.extend(event.node, event.deadline, event.seqs)
 
 
+def _job_texts(state: State, event: ev.JobTexts, segment: int) -> None:
+    topic = state.queue_instance(event.topic)
+    if topic is not None and topic.queue.ended is not None:
+        topic.queue.ended.note_texts(event.results, event.errors, event.at)
+
+
+def _ends_kept(state: State, event: ev.EndsKept, segment: int) -> None:
+    topic = state.queue_instance(event.topic)
+    if topic is not None and topic.queue.ended is not None:
+        topic.queue.ended.state_again(event.ends, segment, event.at)
+
+
 def _backoff_changed(state: State, event: ev.BackoffChanged, segment: int) -> None:
     topic = state.queue_instance(event.topic)
     if topic is not None:
@@ -110,6 +122,8 @@ APPLY: dict[type[ev.Event], Callable[[State, Any, int], None]] = {
     ev.JobsExtended: _jobs_extended,
     ev.JobsHeld: _jobs_held,
     ev.HoldsReleased: _holds_released,
+    ev.JobTexts: _job_texts,
+    ev.EndsKept: _ends_kept,
     ev.BackoffChanged: _backoff_changed,
     ev.JobsRescheduled: _jobs_rescheduled,
 }

@@ -65,6 +65,8 @@ def restore_memory(present: State, promised: State, written: int, durable: int) 
         if not topic.config.is_logged:
             # Its config is what the log says: a change that was refused has not happened.
             known.config = topic.config
+            if isinstance(known, QueueTopic):
+                promised.discarded.extend(known.queue.keep_results(topic.config.results))
             known.is_on_disk = topic.is_on_disk
             if isinstance(known, QueueTopic) and not isinstance(topic, QueueTopic):
                 promised.discarded.extend(known.queue.large_parts())

@@ -28,6 +28,8 @@ def _topic_configured(state: State, event: ev.TopicConfigured, segment: int) -> 
             if topic.queue.has_overdue and _lives_longer(topic, event):
                 # Bit by bit, as time acts: see `elapse`.
                 topic.queue.returning = 1
+            unused = topic.queue.keep_results(event.config.results, event.at)
+            state.discarded.extend(unused)
         before = topic.config.groups
         topic.config = event.config
         if isinstance(topic, QueueTopic) and before != event.config.groups:

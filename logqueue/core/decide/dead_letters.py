@@ -18,7 +18,7 @@ from logqueue.core.decide.copies import (
     removable,
     stamped,
 )
-from logqueue.core.decide.endings import append_copies, finish
+from logqueue.core.decide.endings import append_copies, finish, kept_errors
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
@@ -125,6 +125,7 @@ def dead_letter(
     events.append(
         ev.RecordsRemoved(now, topic.number, list(seqs), len(seqs), reason=reason, node=node)
     )
+    events.extend(kept_errors(topic, seqs, now, error))
     return events
 
 

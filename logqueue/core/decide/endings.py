@@ -8,7 +8,8 @@ Copy and removal are events of one decision, thus one frame of the log: never on
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Literal
 
 from logqueue import events as ev
@@ -31,9 +32,21 @@ Outcome = Literal["acked", "rejected", "dropped", "expired", "superseded", "canc
 
 
 def finish(
-    state: State, topic: Topic, seqs: Sequence[int], outcome: Outcome, now: int, node: str = ""
+    state: State,
+    topic: Topic,
+    seqs: Sequence[int],
+    outcome: Outcome,
+    now: int,
+    node: str = "",
+    error: str | None = None,
 ) -> list[ev.Event]:
     """The events that take live records out of a topic, its archive's copies first.
+
+    Args:
+        state, topic: Read only.
+        seqs: The records.
+        outcome, now, node: How, when and by whom they end.
+        error: Why, for all of them; None for each job's own last error.
 
     Raises:
         RecordTooLarge, TopicFull, Throttled: The archive cannot take the copies.
@@ -41,7 +54,74 @@ def finish(
     ordered = sorted(seqs)
     events = archive(state, topic, topic.records(ordered), outcome, now, node)
     events.append(ev.RecordsFinished(now, topic.number, outcome, node, ordered))
+    if outcome in ("rejected", "dropped"):
+        events.extend(kept_errors(topic, ordered, now, error))
     return events
+
+
+def acked(
+    topic: QueueTopic,
+    of_node: Mapping[str, Sequence[int]],
+    now: int,
+    results: Sequence[tuple[int, bytes]] = (),
+    floor: int = 0,
+) -> list[ev.Event]:
+    """The events of an ack: one for the jobs, one for their results if these are kept. Where ends
+    are reported, jobs whose records went before have one of their own, so that replay can tell
+    which they are.
+
+    Args:
+        topic: Read only.
+        of_node: The jobs, by who acks them.
+        now: The clock.
+        results: What jobs came to, as JSON; b"" for nothing.
+        floor: Records up to this seq are evicted by the same decision, before.
+    """
+    queue = topic.queue
+    jobs = queue.jobs
+    gone: set[int] = set()
+    if queue.orphans or floor:
+        seqs = chain.from_iterable(of_node.values())
+        gone = {seq for seq in seqs if not jobs[seq].live or seq <= floor}
+    if queue.end_listeners and 0 < len(gone) < sum(map(len, of_node.values())):
+        parts = [
+            {
+                node: [seq for seq in its if (seq in gone) is are_gone]
+                for node, its in of_node.items()
+            }
+            for are_gone in (False, True)
+        ]
+    else:
+        parts = [dict(of_node)]
+    events: list[ev.Event] = []
+    for part in parts:
+        together = [*chain.from_iterable(part.values())]
+        shares = [(node, len(its)) for node, its in part.items() if its]
+        node, shares = (shares[0][0], []) if len(shares) == 1 else ("", shares)
+        orphans = len(gone.intersection(together)) if gone else 0
+        events.append(ev.JobsAcked(now, topic.number, node, together, orphans, shares))
+    if queue.ended is not None:
+        kept = [(seq, result) for seq, result in results if result and seq not in gone]
+        if kept:
+            events.append(ev.JobTexts(now, topic.number, kept))
+    return events
+
+
+def kept_errors(
+    topic: Topic, seqs: Sequence[int], now: int, error: str | None = None
+) -> list[ev.Event]:
+    """The event that keeps the errors of jobs that have failed for good, if there are any and their
+    queue keeps what became of its jobs."""
+    if not isinstance(topic, QueueTopic) or topic.queue.ended is None:
+        return []
+    jobs = topic.queue.jobs
+    errors: list[tuple[int, str]] = []
+    for seq in seqs:
+        job = jobs.get(seq)
+        last = error if error is not None or job is None else job.error
+        if last is not None:
+            errors.append((seq, last))
+    return [ev.JobTexts(now, topic.number, [], errors)] if errors else []
 
 
 def archive(

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from logqueue import events as ev
 from logqueue.core import commands as cmd
-from logqueue.core.decide.endings import archive
+from logqueue.core.decide.endings import acked, archive
 from logqueue.core.decide.multi_part import MultiPartDecision
 from logqueue.core.decide.topics import append
 from logqueue.core.queue_topic import QueueTopic
@@ -95,8 +95,12 @@ class AckTransaction:
             block = begin(some)
             self.write(cmd.Append(topic, block, len(some), create=create, config=STEP_CONFIG))
 
-    def end(self, node: str) -> list[ev.Event]:
+    def end(self, node: str, results: Sequence[tuple[int, bytes]] = ()) -> list[ev.Event]:
         """The whole transaction: the writes, copies in archives, and the end of the jobs.
+
+        Args:
+            node: Who acks.
+            results: What the jobs came to, as for `acked`.
 
         Raises:
             BatchTooLarge: The archive of the queue cannot take so much in one transaction.
@@ -112,8 +116,7 @@ class AckTransaction:
         for part in self._copies:
             self._decided.add(self._decided.rebase(part))
         self._decided.require_quotas(self._freed[1])
-        orphans = sum(not topic.queue.jobs[seq].live or seq <= self._floor for seq in ends)
-        return [*self._decided.events, ev.JobsAcked(now, topic.number, node, ends, orphans)]
+        return [*self._decided.events, *acked(topic, {node: ends}, now, results, self._floor)]
 
     def _is_of(self, event: ev.Event, name: str, events: Sequence[ev.Event]) -> bool:
         """Whether an event of a write is about the topic that is written to."""

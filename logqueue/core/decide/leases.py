@@ -14,7 +14,7 @@ from logqueue.core import commands as cmd
 from logqueue.core.backoff import delay_ms
 from logqueue.core.decide.dead_letters import dead_letter, hold
 from logqueue.core.decide.decision import AfterApply, Decision, only
-from logqueue.core.decide.endings import archive, finish
+from logqueue.core.decide.endings import acked, archive, finish
 from logqueue.core.decide.follow_ups import AckTransaction, repeated
 from logqueue.core.queue_state import QueueState
 from logqueue.core.queue_topic import QueueTopic
@@ -27,11 +27,12 @@ def _held(
     command: cmd.AckJobs | cmd.NackJobs | cmd.RejectJobs | cmd.ExtendLeases,
     now: int,
     counted: set[int] | None = None,
+    places: list[int] | None = None,
 ) -> tuple[list[int], list[int]]:
     """Split the seqs into those leased to the node under the given lease numbers, and the rest.
 
     With `counted` a seq named twice counts the first time and is skipped the second; what counts
-    is added to it.
+    is added to it. With `places` it learns at which places of the command those seqs are.
     """
     node = command.node
     grant = queue.grant_of(command.seqs, command.tokens)
@@ -39,12 +40,14 @@ def _held(
     if is_held and (counted is None or counted.isdisjoint(command.seqs)):
         if counted is not None:
             counted.update(command.seqs)
+        if places is not None:
+            places.extend(range(len(command.seqs)))
         return [*command.seqs], []
     held: list[int] = []
     skipped: list[int] = []
     jobs = queue.jobs
     tokens = command.tokens or [None] * len(command.seqs)
-    for seq, token in zip(command.seqs, tokens, strict=True):
+    for place, (seq, token) in enumerate(zip(command.seqs, tokens, strict=True)):
         job = jobs.get(seq)
         if (
             job is None
@@ -57,6 +60,8 @@ def _held(
             skipped.append(seq)
         else:
             held.append(seq)
+            if places is not None:
+                places.append(place)
             if counted is not None:
                 counted.add(seq)
     return held, skipped
@@ -100,7 +105,10 @@ def _ack_and_write(state: State, command: cmd.AckJobs, now: int) -> Decision[cmd
         LogqueueError: A write is refused; the jobs stay leased.
     """
     topic = state.queue(command.topic)
-    held, skipped = _held(topic.queue, command, now, set())
+    places: list[int] = []
+    held, skipped = _held(topic.queue, command, now, set(), places)
+    given = command.results
+    results = {command.seqs[place]: given[place] for place in places} if given else {}
     if skipped and command.append:
         # Perhaps the first try was carried out, and only its reply was lost.
         earlier = repeated(state, command, now)
@@ -110,8 +118,8 @@ def _ack_and_write(state: State, command: cmd.AckJobs, now: int) -> Decision[cmd
         return Decision([], cmd.SettleResult(counted, left, ready, leased, earlier or ()))
     follow_ups = AckTransaction(state, topic, held, now)
     appended = [follow_ups.write(written) for written in command.append]
-    follow_ups.begin_steps(_results_of(command))
-    events = follow_ups.end(command.node) if held else []
+    follow_ups.begin_steps(results)
+    events = follow_ups.end(command.node, [*results.items()]) if held else []
 
     def settled() -> cmd.SettleResult:
         ready, leased = topic.ready, topic.queue.leased
@@ -120,11 +128,6 @@ def _ack_and_write(state: State, command: cmd.AckJobs, now: int) -> Decision[cmd
         )
 
     return Decision(events, AfterApply(settled))
-
-
-def _results_of(command: cmd.AckJobs) -> dict[int, bytes]:
-    """What the jobs came to, by seq."""
-    return dict(zip(command.seqs, command.results, strict=True)) if command.results else {}
 
 
 def ack_together(
@@ -137,10 +140,15 @@ def ack_together(
     of_node: dict[str, list[int]] = {}
     shares: list[_Share] = []
     counted: set[int] = set()
+    results: list[tuple[int, bytes]] = []
     for command in members:
-        held, skipped = _held(queue, command, now, counted)
+        places: list[int] | None = [] if command.results and queue.ended is not None else None
+        held, skipped = _held(queue, command, now, counted, places)
         live = len(held)
         if held:
+            if command.results and places:
+                given = command.results
+                results += [(command.seqs[place], given[place]) for place in places]
             if queue.orphans:
                 live = sum(queue.jobs[seq].live for seq in held)
             known = of_node.setdefault(command.node, held)
@@ -149,16 +157,11 @@ def ack_together(
         shares.append((len(held), skipped, live, 0))
     events: list[ev.Event] = []
     if of_node:
-        seqs = [*chain.from_iterable(of_node.values())]
-        orphans = sum(not queue.jobs[seq].live for seq in seqs) if queue.orphans else 0
-        of_nodes = [(node, len(its)) for node, its in of_node.items()]
-        node, of_nodes = (of_nodes[0][0], []) if len(of_nodes) == 1 else ("", of_nodes)
-        acked = ev.JobsAcked(now, topic.number, node, seqs, orphans, of_nodes)
         if topic.config.archive is not None:
             assert len(members) == 1, "what leaves copies is decided by itself"
-            finished = topic.records(sorted(seqs))
-            events = archive(state, topic, finished, "acked", now, node)
-        events.append(acked)
+            node, seqs = members[0].node, [*chain.from_iterable(of_node.values())]
+            events = archive(state, topic, topic.records(sorted(seqs)), "acked", now, node)
+        events.extend(acked(topic, of_node, now, results))
     return Decision(events, AfterApply(lambda: _settled_each(topic, shares)))
 
 
@@ -235,7 +238,7 @@ def reject(state: State, command: cmd.RejectJobs, now: int) -> Decision[cmd.Sett
     elif live and config.on_exhausted == "hold":
         events.append(hold(topic, live, now, "rejected", error, node))
     elif live:
-        events = finish(state, topic, live, "rejected", now, node)
+        events = finish(state, topic, live, "rejected", now, node, error)
     if orphans:
         events.append(ev.JobsReleased(now, topic.number, node, "reject", now, orphans))
     return Decision(events, _settled(topic, held, skipped))

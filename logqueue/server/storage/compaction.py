@@ -117,6 +117,10 @@ def expire_and_measure(work: Compaction) -> Generator[None, None, int]:
             size += topic.live_bytes + RECORD_OVERHEAD_BYTES * topic.live
             size += topic.attributes.bytes if topic.attributes is not None else 0
         size += KEY_BYTES * len(topic.keys) + TOPIC_BYTES
+        if isinstance(topic, QueueTopic) and topic.queue.ended is not None:
+            while topic.queue.ended.forget(work.now()):
+                yield
+            size += topic.queue.ended.bytes
         if topic.tags is not None and topic.tags.wants_prune:
             for _ in topic.tags.prune(topic.batches):
                 yield
@@ -243,6 +247,7 @@ def _left_to_move(work: Compaction, kept_from: int) -> Generator[None, None, int
         )
         if isinstance(topic, QueueTopic):
             size += TOPIC_BYTES * len(topic.queue.held)
+            size += topic.queue.ended.bytes if topic.queue.ended is not None else 0
         scanned += len(topic.keys) + 1
     for producer in state.producers.values():
         size += sum(len(chunk.block) + TOPIC_BYTES for _, _, chunk in producer.all_staged())
@@ -310,6 +315,7 @@ def _move_live(work: Compaction, segment: int, log: _Log) -> Iterator[None]:
             yield
             spent = 0
         yield from _carry_holds(work, topic, segment, log)
+        yield from _carry_ends(work, topic, segment, log)
 
 
 def _move_staged(work: Compaction, log: _Log) -> Iterator[None]:
@@ -403,6 +409,24 @@ def _carry_holds(work: Compaction, topic: Topic, segment: int, log: _Log) -> Ite
             held_still = hold(topic, part, work.now(), "")
             log([structs.replace(held_still, again=True)])
         yield
+
+
+def _carry_ends(work: Compaction, topic: Topic, segment: int, log: _Log) -> Iterator[None]:
+    """Log again what a segment says of ended jobs."""
+    ended = topic.queue.ended if isinstance(topic, QueueTopic) else None
+    if ended is None:
+        return
+    seqs = ended.of_segment(segment)
+    at = 0
+    while at < len(seqs):
+        if work.state.instances.get(topic.number) is not topic:
+            return
+        now = work.now()
+        part, at = ended.kept(seqs, at, segment, now)
+        if part:
+            log([ev.EndsKept(now, topic.number, part)])
+        yield
+    ended.segment_dropped(segment)
 
 
 def tidy_leases(work: Compaction) -> Iterator[None]:
