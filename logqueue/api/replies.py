@@ -15,6 +15,8 @@ import msgspec
 
 from logqueue.core import commands as cmd
 from logqueue.core.decide.claims import oldest_ready_ms
+from logqueue.core.ended_jobs import EndedJob
+from logqueue.core.job_status import STATE_OF, KnownJob
 from logqueue.core.job_views import JobListing, JobSummary
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.reading import ReadPage
@@ -404,6 +406,10 @@ def _job_view(job: JobSummary, now: int, *, data: bool) -> bytes:
     ]
     if job.state == "in_flight":
         members.append(b'"node":%b,"deadline":%d' % (_encode(job.node), job.deadline))
+    if job.progress is not None:
+        members.append(b'"progress":%b' % _encode(job.progress))
+    if job.note:
+        members.append(b'"note":%b' % _encode(job.note))
     for name, number in (
         (b"max_deliveries", job.max_deliveries),
         (b"not_before", job.not_before),
@@ -459,6 +465,49 @@ def encode_job_history(topic: str, members: dict[str, Any], now: int, performanc
         topic.encode(),
         _job_view(job, now, data=bool(job.data)) if isinstance(job, JobSummary) else _encode(job),
         _encode(rest)[1:-1],
+        performance,
+    )
+
+
+def ended_members(seq: int, ended: EndedJob | None) -> dict[str, Any]:
+    """A job that has ended, as far as that is kept."""
+    if ended is None:
+        return {"$seq": seq, "state": "gone"}
+    members: dict[str, Any] = {
+        "$seq": seq,
+        "state": STATE_OF[ended.outcome],
+        "outcome": ended.outcome,
+        "ended_at": ended.at,
+    }
+    if ended.node:
+        members["node"] = ended.node
+    if ended.reason:
+        members["reason"] = ended.reason
+    if ended.result:
+        members["result"] = msgspec.Raw(ended.result)
+    if ended.error is not None:
+        members["error"] = ended.error
+    return members
+
+
+def job_status_member(seq: int, status: KnownJob | None, now: int) -> bytes:
+    """What a job is or has become; None when there has never been one."""
+    if status is None:
+        return b'{"$seq":%d,"state":"unknown"}' % seq
+    if status.live is not None:
+        return _job_view(status.live, now, data=False)
+    return _encode(ended_members(seq, status.ended))
+
+
+def encode_job_statuses(
+    topic: str, statuses: Sequence[bytes], rest: Sequence[int], performance: bytes
+) -> bytes:
+    """What some jobs are or have become; `rest` are those that found no room."""
+    left = b'"rest":%b,' % _encode(rest) if rest else b""
+    return b'{"topic":"%b","jobs":[%b],%b"performance":%b}' % (
+        topic.encode(),
+        b",".join(statuses),
+        left,
         performance,
     )
 

@@ -247,7 +247,12 @@ class RejectJobs(Command[SettleResult], frozen=True):
 
 
 class ExtendLeases(Command[ExtendResult], frozen=True):
-    """Set the deadline of held leases to now + `lease_ms`."""
+    """Set the deadline of held leases to now + `lease_ms`.
+
+    Attributes:
+        progress: How far the jobs are, 0 to 1; None leaves what was said before.
+        note: What the worker says of it; None leaves what was said before.
+    """
 
     leases_only: ClassVar[bool] = True
 
@@ -256,6 +261,8 @@ class ExtendLeases(Command[ExtendResult], frozen=True):
     seqs: Sequence[int]
     lease_ms: int
     tokens: Sequence[int | None] | None = None
+    progress: float | None = None
+    note: str | None = None
 
 
 class Cohort(Command[list[Any]], frozen=True):

@@ -62,12 +62,10 @@ class EndedJobs:
 
     Attributes:
         bytes: What the entries count together.
-        evicted: How many went before their time, for lack of room; an observation, not part of the
-            replayed state.
     """
 
-    __slots__ = ("_by_segment", "_forgotten_before", "_jobs", "_options", "_order", "bytes",
-                 "evicted")  # fmt: skip
+    __slots__ = ("_by_segment", "_evicted", "_forgotten_before", "_jobs", "_options", "_order",
+                 "bytes")  # fmt: skip
 
     def __init__(self, options: ResultOptions) -> None:
         self._options = options
@@ -78,7 +76,7 @@ class EndedJobs:
         self._by_segment: dict[int, array[int]] = {}
         self._forgotten_before = 0
         self.bytes = 0
-        self.evicted = 0
+        self._evicted = 0
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -189,12 +187,18 @@ class EndedJobs:
                     break
                 if not jobs_max:
                     return True
-                self.evicted += is_visible
+                self._evicted += is_visible
                 self.bytes -= job.size
                 del jobs[seq]
             heappop(order)
             jobs_max -= jobs_max > 0
         return False
+
+    def take_evicted(self) -> int:
+        """How many went before their time since the last call, for lack of room: an observation,
+        not part of the replayed state."""
+        evicted, self._evicted = self._evicted, 0
+        return evicted
 
     def large_parts(self) -> list[list[Any] | dict[Any, Any]]:
         """Everything that is large, to be freed bit by bit; it must no longer be used."""

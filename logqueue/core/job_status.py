@@ -30,7 +30,7 @@ STATE_OF: Mapping[JobEndKind, EndState] = {
 """The state of an ended job, by how it ended."""
 
 
-class JobStatus(NamedTuple):
+class KnownJob(NamedTuple):
     """What is known of a job.
 
     Attributes:
@@ -50,7 +50,7 @@ class JobStatus(NamedTuple):
 
 def job_status(
     topic: QueueTopic, seq: int, now: int, *, with_data: bool = False
-) -> JobStatus | None:
+) -> KnownJob | None:
     """What a job is or has become.
 
     Args:
@@ -64,8 +64,8 @@ def job_status(
     """
     live = describe_job(topic, seq, with_data=with_data)
     if live is not None:
-        return JobStatus(seq, live)
+        return KnownJob(seq, live)
     if not 0 < seq <= topic.head or any(first <= seq <= last for first, last in topic.holes):
         return None
     ended = topic.queue.ended
-    return JobStatus(seq, None, ended.find(seq, now) if ended is not None else None)
+    return KnownJob(seq, None, ended.find(seq, now) if ended is not None else None)

@@ -45,6 +45,7 @@ class JobSummary(NamedTuple):
         data, tag, meta, key, group: JSON fragments; b"" when absent.
         error: The last error a worker gave with it, or None.
         follow: What follows it, see `events/follow.py`; b"" for nothing.
+        progress, note: What the worker that holds it has said of it; None and "" when nothing.
     """
 
     seq: int
@@ -67,6 +68,8 @@ class JobSummary(NamedTuple):
     priority: int = 0
     group: bytes = b""
     follow: bytes = b""
+    progress: float | None = None
+    note: str = ""
 
 
 class JobListing(NamedTuple):
@@ -165,6 +168,7 @@ def _view(topic: QueueTopic, seq: int, *, with_data: bool = True) -> JobSummary:
     not_before = 0
     if state == "delayed":
         not_before = job.ready_at if job is not None else record_times.due_at(view, index, ts)
+    progress = queue.progress.get(seq) if queue.progress else None
     ends = [record_times.expires_at(view, index, ts)]
     if topic.config.ttl_ms:
         ends.append(ts + topic.config.ttl_ms)
@@ -189,6 +193,8 @@ def _view(topic: QueueTopic, seq: int, *, with_data: bool = True) -> JobSummary:
         priority=view.number(PRIORITY, index),
         group=view.text(GROUP, index),
         follow=view.text(FOLLOW, index),
+        progress=progress.share if progress is not None else None,
+        note=progress.note if progress is not None else "",
     )
 
 

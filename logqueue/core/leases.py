@@ -6,6 +6,7 @@ Owns: the two records. Must not know: queues, how leases change hands.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -27,6 +28,18 @@ class Grant(msgspec.Struct, eq=False, gc=False):
 
     def __lt__(self, other: Grant) -> bool:
         return self.deadline < other.deadline
+
+
+class JobProgress(NamedTuple):
+    """What a worker has said of a job that it holds.
+
+    Attributes:
+        share: How far it is, 0 to 1; None when it did not say.
+        note: A short text, "" for none.
+    """
+
+    share: float | None = None
+    note: str = ""
 
 
 class JobEntry(msgspec.Struct, eq=False, gc=False):

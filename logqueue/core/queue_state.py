@@ -39,7 +39,7 @@ from logqueue.core.deadlines import Deadlines
 from logqueue.core.ended_jobs import EndedJobs
 from logqueue.core.job_ends import EndListener
 from logqueue.core.keys import WaitingKeys
-from logqueue.core.leases import Grant, JobEntry
+from logqueue.core.leases import Grant, JobEntry, JobProgress
 from logqueue.core.record_times import moment, seq_of, time_of
 from logqueue.core.timed_runs import TimedRuns
 from logqueue.events import JobSnapshot
@@ -63,6 +63,7 @@ class QueueState:
             counts.
         orphans: Leases whose record is gone.
         timed_runs: Runs of timed jobs, which the cursor need not look at.
+        progress: What workers have said of jobs under a lease, by seq; few have said anything.
         dead_lettered: Jobs moved to the dead-letter topic over this instance's life.
         finished: Jobs that came to an end over this instance's life, by outcome.
         ended: What became of its jobs; None unless the queue keeps that.
@@ -87,8 +88,8 @@ class QueueState:
         "_grants", "_rules", "cursor", "dead_lettered",
         "delayed", "end_listeners", "ended", "entered_to", "finished", "has_errors",
         "has_given_back", "has_overdue", "has_timed", "held", "jobs", "keys", "lapsed", "lapses",
-        "leased", "order", "orphans", "rate_spent", "reclaim", "rests_to", "returning", "streams",
-        "timed_runs",
+        "leased", "order", "orphans", "progress", "rate_spent", "reclaim", "rests_to", "returning",
+        "streams", "timed_runs",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -120,6 +121,7 @@ class QueueState:
         self.streams: dict[int, set[int]] = {}
         self.leased = 0
         self.orphans = 0
+        self.progress: dict[int, JobProgress] = {}
         self.rests_to = 0
         # Made again by `apply.ordering`.
         self.order: ClaimOrder | None = None
@@ -348,6 +350,16 @@ class QueueState:
                 job.grant = grant
             self._keep(grant)
 
+    def note_progress(self, seqs: Iterable[int], share: float | None, note: str | None) -> None:
+        """Jobs under a lease are so far; None leaves what was said before. It is forgotten with the
+        lease."""
+        for seq in seqs:
+            job = self.jobs.get(seq)
+            if job is not None and job.grant is not None:
+                known = self.progress.get(seq, JobProgress())
+                share_now = known.share if share is None else share
+                self.progress[seq] = JobProgress(share_now, known.note if note is None else note)
+
     def release(
         self,
         seqs: Sequence[int],
@@ -507,6 +519,8 @@ class QueueState:
 
     def _end_together(self, seqs: Sequence[int], jobs: Sequence[JobEntry], grant: Grant) -> None:
         """Leases of a grant have ended, of jobs that are no longer in `jobs`."""
+        if self.progress:
+            self._forget_progress(seqs)
         ended = len(seqs)
         self.leased -= ended
         if self.orphans:
@@ -552,21 +566,30 @@ class QueueState:
         jobs, which the jobs log keeps."""
         jobs = self.jobs
         found = jobs.items() if seqs is None else [(seq, jobs[seq]) for seq in seqs if seq in jobs]
-        return [
-            JobSnapshot(
-                seq,
-                job.deliveries,
-                job.lease if job.grant else 0,
-                job.grant.deadline if job.grant else 0,
-                job.grant.stream if job.grant else 0,
-                job.ready_at,
-                job.grant.node if job.grant else "",
-                job.error,
-                job.given_back,
+        held = self.held
+        return [self.snapshot(seq, job) for seq, job in found if job.live and seq not in held]
+
+    def snapshot(self, seq: int, job: JobEntry) -> JobSnapshot:
+        """The entry of a job, for a checkpoint."""
+        share, note = self.progress.get(seq, _NO_PROGRESS)
+        grant = job.grant
+        if grant is None:
+            return JobSnapshot(
+                seq, job.deliveries, 0, 0, 0, job.ready_at, "", job.error, job.given_back
             )
-            for seq, job in found
-            if job.live and seq not in self.held
-        ]
+        return JobSnapshot(
+            seq,
+            job.deliveries,
+            job.lease,
+            grant.deadline,
+            grant.stream,
+            job.ready_at,
+            grant.node,
+            job.error,
+            job.given_back,
+            share,
+            note or None,
+        )
 
     def lapsed_kept(
         self, seqs: Iterable[int], now: int, backoff: BackoffOptions | None
@@ -630,6 +653,8 @@ class QueueState:
                 grant.live += 1
                 job.grant = grant
                 self.leased += 1
+                if entry.progress is not None or entry.note is not None:
+                    self.progress[entry.seq] = JobProgress(entry.progress, entry.note or "")
             else:
                 self._put_back(entry.seq, job, entry.ready_at)
         if grant is not None:
@@ -658,6 +683,7 @@ class QueueState:
         """The large parts that `restore` replaces, to be freed bit by bit after that."""
         return [
             self.jobs,
+            self.progress,
             self.streams,
             *self._grants.release(),
             *large_parts(self.reclaim),
@@ -719,11 +745,17 @@ class QueueState:
 
     def _unlease(self, seq: int, job: JobEntry, grant: Grant) -> None:
         job.grant = None
+        if self.progress:
+            self._forget_progress((seq,))
         if job.live:
             self.leased -= 1
         if self.order is not None:
             self.order.unleased(seq)
         self._leave_stream((seq,), grant)
+
+    def _forget_progress(self, seqs: Iterable[int]) -> None:
+        for seq in seqs:
+            self.progress.pop(seq, None)
 
     def _leave_stream(self, seqs: Iterable[int], grant: Grant) -> None:
         held = self.streams.get(grant.stream) if grant.stream else None
@@ -763,6 +795,9 @@ class QueueState:
         assert grant.live >= 0
         if not grant.live:
             self._grants.spend(grant)
+
+
+_NO_PROGRESS = JobProgress()
 
 
 def _is_of(entry: JobSnapshot, grant: Grant) -> bool:

@@ -66,6 +66,8 @@ class JobChange(msgspec.Struct, frozen=True, gc=False):
         errors: Of "held": the last error of each job.
         uncounted: Of "released": the deliveries are undone.
         given_back: Of "released": the deliveries do not count towards `max_deliveries`.
+        progress, note: Of "extended": how far the jobs are, and what their worker says of it; None
+            where it said nothing new.
     """
 
     kind: JobChangeKind
@@ -80,6 +82,8 @@ class JobChange(msgspec.Struct, frozen=True, gc=False):
     errors: Sequence[str | None] = ()
     uncounted: bool = False
     given_back: bool = False
+    progress: float | None = None
+    note: str | None = None
 
     @property
     def was_waiting(self) -> bool:

@@ -129,7 +129,12 @@ class JobsReleased(Event, frozen=True, array_like=True, tag=18):
 
 
 class JobsExtended(Event, frozen=True, array_like=True, tag=19):
-    """Held leases got a new deadline."""
+    """Held leases got a new deadline.
+
+    Attributes:
+        progress: How far the jobs are, 0 to 1; None leaves what was said before.
+        note: What their worker says of it; None leaves what was said before.
+    """
 
     log: ClassVar[int] = LEASES
     logged: ClassVar[LoggedWhen] = "topic_on_disk"
@@ -138,11 +143,22 @@ class JobsExtended(Event, frozen=True, array_like=True, tag=19):
     node: str
     deadline: int
     seqs: list[int]
+    progress: float | None = None
+    note: str | None = None
 
     def job_changes(self) -> Iterable[JobChange]:
         """See `Event.job_changes`."""
-        jobs = len(self.seqs)
-        return (JobChange("extended", self.seqs, self.node, jobs, deadline=self.deadline),)
+        return (
+            JobChange(
+                "extended",
+                self.seqs,
+                self.node,
+                len(self.seqs),
+                deadline=self.deadline,
+                progress=self.progress,
+                note=self.note,
+            ),
+        )
 
 
 class JobsHeld(Event, frozen=True, array_like=True, tag=21):

@@ -70,7 +70,7 @@ class ScheduleSnapshot(msgspec.Struct, frozen=True, array_like=True):
 
 class JobSnapshot(msgspec.Struct, frozen=True, array_like=True):
     """What a leases checkpoint keeps of a job. `lease` 0: not leased; `ready_at` 0: no delay;
-    `given_back`: deliveries that do not count."""
+    `given_back`: deliveries that do not count; `progress`, `note`: what its worker said of it."""
 
     seq: int
     deliveries: int
@@ -81,3 +81,5 @@ class JobSnapshot(msgspec.Struct, frozen=True, array_like=True):
     node: str
     error: str | None = None
     given_back: int = 0
+    progress: float | None = None
+    note: str | None = None

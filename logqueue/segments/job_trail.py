@@ -328,12 +328,17 @@ def _claimed(event: ev.Event, change: ev.JobChange, place: int) -> Entry:
 
 
 def _extended(event: ev.Event, change: ev.JobChange, place: int) -> Entry:
-    return {
+    entry: Entry = {
         "at": event.at,
         "event": "extended",
         "node": change.node,
         "deadline": change.deadline,
     }
+    if change.progress is not None:
+        entry["progress"] = change.progress
+    if change.note:
+        entry["note"] = change.note
+    return entry
 
 
 def _released(event: ev.Event, change: ev.JobChange, place: int) -> Entry:

@@ -122,6 +122,7 @@ class Totals:
         by_class: Topics by durability class.
         tracked: Jobs of which more is known than their record: delivered, delayed or held ones.
         keys: Idempotency keys that are remembered.
+        ended, ended_bytes: Ended jobs of which queues keep what became of them, and their bytes.
     """
 
     def __init__(self) -> None:
@@ -133,6 +134,8 @@ class Totals:
         self.held = 0
         self.tracked = 0
         self.keys = 0
+        self.ended = 0
+        self.ended_bytes = 0
 
     def add(self, topics: Iterable[Topic]) -> None:
         """Add some topics."""
@@ -147,6 +150,9 @@ class Totals:
                 self.delayed += len(queue.delayed)
                 self.held += len(queue.held)
                 self.tracked += len(queue.jobs)
+                if queue.ended is not None:
+                    self.ended += len(queue.ended)
+                    self.ended_bytes += queue.ended.bytes
 
 
 _process = ProcessCollector(registry=None)
@@ -183,6 +189,7 @@ class Metrics(ev.RecordVisitor):
         self.jobs_redelivered = 0
         self.jobs_finished: Counter[str] = Counter()
         self.jobs_replaced = 0
+        self.results_evicted = 0
         self.jobs_redriven = 0
         self.jobs_released: Counter[str] = Counter()
         self.leases_extended = 0
@@ -241,6 +248,8 @@ class Metrics(ev.RecordVisitor):
             count = _COUNT_JOBS.get(change.kind)
             if count is not None:
                 count(self, topic, change)
+        if isinstance(topic, QueueTopic) and topic.queue.ended is not None:
+            self.results_evicted += topic.queue.ended.take_evicted()
         if event.ends_topic:
             self.counts_of.pop(event.topic, None)
 
@@ -438,6 +447,8 @@ class Metrics(ev.RecordVisitor):
             ("queue_leases_in_flight", totals.leased, "Jobs under a lease."),
             ("queue_jobs_delayed", totals.delayed, "Jobs before their time."),
             ("queue_jobs_held", totals.held, "Jobs that wait for an operator."),
+            ("results_kept", totals.ended, "Ended jobs of which queues keep what became of them."),
+            ("results_bytes", totals.ended_bytes, "Bytes that these count."),
             ("claims_waiting", service.claims_waiting, "Claims that wait for jobs."),
             ("sse_connections", service.streams, "Open push streams."),
             ("watch_sessions", len(service.watch_sessions), "Watch sessions."),
@@ -595,6 +606,11 @@ class Metrics(ev.RecordVisitor):
             ("jobs_dead_lettered", self.jobs_dead_lettered, "Jobs moved to dead letters."),
             ("jobs_redriven", self.jobs_redriven, "Dead letters moved back."),
             ("jobs_replaced", self.jobs_replaced, "Waiting jobs that a keyed write replaced."),
+            (
+                "results_evicted",
+                self.results_evicted,
+                "Results forgotten before their time, for lack of room.",
+            ),
         ):
             yield CounterMetricFamily(PREFIX + name, text, value)
         finished = CounterMetricFamily(

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import field
 
 from logqueue.shapes.records import Appended
-from logqueue.shapes.values import EmptyReason, JobEnding, JobState, Performance, WhyCode
+from logqueue.shapes.values import (
+    DeadLetterReason,
+    EmptyReason,
+    JobEnding,
+    JobState,
+    Performance,
+    WhyCode,
+)
 
 # -- queues -------------------------------------------------------------------------------------
 
@@ -138,6 +145,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         node: Who holds it, while in flight.
         given_back: How many of the deliveries do not count towards `max_deliveries`.
+        progress, note: How far its worker is, from 0 to 1, and what it says of that.
         data: Left out when not asked for, as `meta` is.
         batch: The batch that it is in.
         then: The steps of its chain that follow it.
@@ -162,6 +170,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     group: str | None = None
     batch: str | None = None
     then: list[JobStep] = []
+    progress: float | None = None
+    note: str | None = None
     data: Any = None
     meta: Any = None
 
@@ -173,6 +183,7 @@ class JobEvent(msgspec.Struct, frozen=True, kw_only=True):
         topic, seq: Where it came from, or where its copy is.
         reason: Why it was dead-lettered.
         producer: Who committed it in a transaction.
+        progress, note: Of an extend: how far the worker said it was.
     """
 
     at: int
@@ -186,6 +197,8 @@ class JobEvent(msgspec.Struct, frozen=True, kw_only=True):
     topic: str | None = None
     seq: int | None = None
     producer: str | None = None
+    progress: float | None = None
+    note: str | None = None
 
 
 class JobWhy(msgspec.Struct, frozen=True, kw_only=True):
@@ -216,13 +229,56 @@ class JobCopy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShownJob(JobView, frozen=True, kw_only=True):
-    """A job, or what the log knows of one that has ended.
+    """A job, or what is known of one that has ended.
 
     Attributes:
         state: Where it is, or how it ended.
+        ts, deliveries, age_ms: 0 of one that has ended, where the logs were not searched.
+        outcome: How it ended, in the words of the events.
+        ended_at: When it ended.
+        reason: Why it was dead-lettered.
+        result: What its worker made of it.
+        error: Why it failed.
     """
 
+    ts: int = field(name="$ts", default=0)
     state: JobState | JobEnding  # type: ignore[assignment]
+    deliveries: int = 0
+    age_ms: int = 0
+    outcome: JobEnding | None = None
+    ended_at: int | None = None
+    reason: DeadLetterReason | None = None
+    result: Any = None
+    error: str | None = None
+
+
+class JobStatus(ShownJob, frozen=True, kw_only=True):
+    """What a job is or has become.
+
+    Attributes:
+        state: "unknown" when there has never been such a job.
+    """
+
+    state: JobState | JobEnding | Literal["unknown"]  # type: ignore[assignment]
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether there is nothing left to wait for."""
+        return self.state not in ("ready", "delayed", "in_flight", "held")
+
+
+class JobStatuses(msgspec.Struct, frozen=True, kw_only=True):
+    """What some jobs are or have become.
+
+    Attributes:
+        jobs: In the order in which they were asked for.
+        rest: Seqs that found no room in the reply; ask for them again.
+    """
+
+    topic: str
+    jobs: list[JobStatus]
+    rest: list[int] = []
+    performance: Performance = {}
 
 
 class JobHistory(msgspec.Struct, frozen=True, kw_only=True):

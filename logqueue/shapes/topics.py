@@ -64,6 +64,13 @@ class GroupsConfig(msgspec.Struct, frozen=True, kw_only=True):
     rate_per_group: ClaimRate | None = None
 
 
+class KeptResults(msgspec.Struct, frozen=True, kw_only=True):
+    """How long, and in how much memory, a queue keeps what became of its jobs."""
+
+    keep_ms: int
+    max_bytes: int
+
+
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What a topic is set up to do; 0 and null mean "no such bound"."""
 
@@ -94,6 +101,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     sqs: SqsSettings | None = None
     priority_ageing_ms: int = 0
     groups: GroupsConfig | None = None
+    results: KeptResults | None = None
 
 
 class QueueCounters(msgspec.Struct, frozen=True, kw_only=True):

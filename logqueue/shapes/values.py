@@ -23,9 +23,12 @@ JobEnding = Literal[
     "dead_lettered",
     "redriven",
     "deleted",
+    "done",
+    "dead",
     "gone",
 ]
-"""How a job ended; "gone" where the log does not say."""
+"""How a job ended; "gone" where that is not known. Queues that keep results say "done" and
+"dead"."""
 WhyCode = Literal[
     "ready",
     "behind",

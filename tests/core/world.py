@@ -316,7 +316,9 @@ class World:
         results: Sequence[bytes] | None = None,
     ) -> tuple[int, list[int]]:
         """Complete jobs: how many counted, and which were skipped."""
-        reply: cmd.SettleResult = self.run(cmd.AckJobs(topic, node, [*seqs], tokens, results))
+        reply: cmd.SettleResult = self.run(
+            cmd.AckJobs(topic, node, [*seqs], tokens, results=results)
+        )
         return reply.settled, reply.skipped
 
     def nack(

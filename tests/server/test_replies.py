@@ -20,6 +20,8 @@ from logqueue.api import frames, replies
 from logqueue.api.openapi import document
 from logqueue.api.operations import OPERATIONS
 from logqueue.core import results
+from logqueue.core.ended_jobs import EndedJob
+from logqueue.core.job_status import STATE_OF, KnownJob
 from logqueue.core.job_views import JobListing, JobSummary
 from logqueue.core.reading import ReadPage, RemovedRange
 from tests.http.described import Judge
@@ -123,7 +125,30 @@ SUMMARY = st.builds(
     lease=U64,
     not_before=MS,
     expires_at=MS,
+    priority=st.integers(0, 9),
+    group=st.just(b"") | TEXT,
+    follow=st.just(b""),
+    progress=st.sampled_from([None, 0.0, 0.5, 1.0]),
+    note=st.sampled_from(["", "half", "ä"]),
     **FATE,
+)
+ENDED = st.builds(
+    EndedJob,
+    outcome=st.sampled_from([*STATE_OF]),
+    at=MS,
+    node=WORDS,
+    reason=st.sampled_from(["", "rejected", "max_deliveries", "expired"]),
+    segment=st.just(1),
+    result=st.sampled_from([b"", b"0", b'{"a":[null]}']),
+    error=st.none() | WORDS,
+)
+STATUSES = st.builds(
+    replies.job_status_member,
+    U64,
+    st.none()
+    | st.builds(KnownJob, seq=U64, live=SUMMARY, ended=st.none())
+    | st.builds(KnownJob, seq=U64, live=st.none(), ended=st.none() | ENDED),
+    MS,
 )
 JOBS = st.builds(
     JobListing, jobs=st.lists(SUMMARY, max_size=3), next_after=st.none() | U64, scanned=COUNT
@@ -224,6 +249,12 @@ CASES: list[Case] = [
         replies.encode_job_history,
         (TOPIC, ONE_JOB, MS, TIMINGS),
         shapes.JobHistory,
+        AS_IT_IS,
+    ),
+    (
+        replies.encode_job_statuses,
+        (TOPIC, st.lists(STATUSES, max_size=3), st.lists(U64, max_size=2), TIMINGS),
+        shapes.JobStatuses,
         AS_IT_IS,
     ),
     (frames.record_event, (TOPIC, PAGE, RECORDS, U64), shapes.Records, told("record")),

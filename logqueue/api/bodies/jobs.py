@@ -7,7 +7,7 @@ Must not know: how a command is decided, replies, routes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -38,6 +38,14 @@ class ReleaseBody(msgspec.Struct):
     """`POST /v0/topics/:q/release`."""
 
     seqs: list[U64]
+
+
+class JobStatusBody(msgspec.Struct):
+    """`POST /v0/topics/:q/jobs/status`."""
+
+    seqs: list[U64]
+    wait_ms: U32 = 0
+    until: Literal["all", "any"] = "all"
 
 
 class JobFilterBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -72,6 +80,7 @@ class ChangeJobsBody(msgspec.Struct):
     wait: bool = False
 
 
+_read_status_body = BodyReader(JobStatusBody).read
 _read_change_body = BodyReader(ChangeJobsBody).read
 _read_purge_body = BodyReader(PurgeBody).read
 _read_release_body = BodyReader(ReleaseBody).read
@@ -97,6 +106,27 @@ def release_command(topic: str, body: bytes, ignore: Ignore | None = None) -> cm
     """
     decoded: ReleaseBody = _read_release_body(body, ignore)
     return cmd.Release(topic, checked_seqs(decoded.seqs, limits.SEQS_PER_CALL_MAX))
+
+
+def read_status_body(body: bytes, ignore: Ignore | None = None) -> JobStatusBody:
+    """Which jobs a caller asks about, each once, and how long it waits for their ends.
+
+    Raises:
+        InvalidRequest, BatchTooLarge: It is none, a seq is out of range, or there are too many.
+    """
+    decoded: JobStatusBody = _read_status_body(body, ignore)
+    seqs = checked_seqs(decoded.seqs, limits.SEQS_PER_CALL_MAX)
+    wait_ms = min(decoded.wait_ms, limits.JOB_WAIT_MS_MAX)
+    return msgspec.structs.replace(decoded, seqs=[*dict.fromkeys(seqs)], wait_ms=wait_ms)
+
+
+def read_wait_ms(query: Mapping[str, str]) -> int:
+    """How long a caller waits for the end of a job, in milliseconds.
+
+    Raises:
+        InvalidRequest: It is not a number.
+    """
+    return min(_number(query, "wait_ms", 0, limits.U32_MAX), limits.JOB_WAIT_MS_MAX)
 
 
 def read_change_body(body: bytes, ignore: Ignore | None = None) -> ChangeJobsBody:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from itertools import repeat
 from operator import attrgetter
+from typing import Annotated
 
 import msgspec
 
@@ -16,7 +17,7 @@ from logqueue.api.bodies.reader import U32, BodyReader, without_blanks
 from logqueue.api.bodies.records import JobsBody, append_command
 from logqueue.api.bodies.unknown_members import Ignore, strict
 from logqueue.core import commands as cmd
-from logqueue.errors import BatchTooLarge, InvalidRequest, quoted
+from logqueue.errors import BatchTooLarge, InvalidRequest, RecordTooLarge, quoted
 from logqueue.model import limits
 from logqueue.model.config import U64, clamp_lease_ms, require_topic_name
 
@@ -43,6 +44,7 @@ class AckBody(msgspec.Struct):
     seqs: list[U64]
     lease_ids: list[str] = []
     append: list[FollowUpBody] = []
+    results: list[msgspec.Raw] | None = None
 
 
 class NackBody(msgspec.Struct):
@@ -73,6 +75,8 @@ class ExtendBody(msgspec.Struct):
     seqs: list[U64]
     lease_ms: U64
     lease_ids: list[str] = []
+    progress: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    note: str | None = None
 
 
 SettleBody = AckBody | NackBody | RejectBody | ExtendBody
@@ -171,6 +175,44 @@ def settle_tokens(body: SettleBody) -> list[int | None] | None:
     if body.seqs and max(body.seqs) > limits.U64_MAX:
         raise InvalidRequest(f"`seqs` must be at most {limits.U64_MAX}")
     return tokens or None
+
+
+def results_of(body: AckBody) -> list[bytes] | None:
+    """What an ack says its jobs came to: compact JSON, b"" for null; None when it says nothing.
+
+    Raises:
+        InvalidRequest: Not one for each seq.
+        RecordTooLarge: One is too large to keep.
+    """
+    given = body.results
+    if given is None:
+        return None
+    if len(given) != len(body.seqs):
+        raise InvalidRequest(
+            f"`results` has {len(given)} entries for {len(body.seqs)} seqs; give one for each "
+            "(null where there is none), or leave the field out"
+        )
+    results: list[bytes] = []
+    for seq, raw in zip(body.seqs, given, strict=True):
+        result = without_blanks(bytes(raw))
+        if len(result) > limits.RESULT_BYTES_MAX:
+            raise RecordTooLarge(
+                f"the result of job {seq} has {len(result)} bytes; at most "
+                f"{limits.RESULT_BYTES_MAX} are kept. Store it elsewhere and ack with a reference",
+                {"seq": seq, "bytes": len(result), "max": limits.RESULT_BYTES_MAX},
+            )
+        results.append(b"" if result == b"null" else result)
+    return results
+
+
+def require_note(note: str | None) -> None:
+    """Refuse a note about the progress of a job that is too long.
+
+    Raises:
+        InvalidRequest: It is.
+    """
+    if note is not None and len(note.encode()) > limits.NOTE_BYTES_MAX:
+        raise InvalidRequest(f"`note` is over {limits.NOTE_BYTES_MAX} bytes; send its beginning")
 
 
 def require_error_text(error: str | None) -> None:

@@ -83,9 +83,15 @@ OPERATIONS = (
         text="Deletes the jobs, all or none. Seqs that the caller holds no lease for are listed "
         "in `skipped`; that is not an error. With `append`, records are written in the same "
         "transaction: if any seq would be skipped or a write is refused, nothing is acked and "
-        "nothing is written.",
+        "nothing is written. `results` has one JSON value for each seq, null for none; a queue "
+        "with the config `results` keeps them.",
         body=queue_bodies.AckBody,
-        asks={"node": "api-fra-1", "seqs": [2, 7], "lease_ids": ["lease_1a1faeb833a0001", ""]},
+        asks={
+            "node": "api-fra-1",
+            "seqs": [2, 7],
+            "lease_ids": ["lease_1a1faeb833a0001", ""],
+            "results": [{"frames": 240}, None],
+        },
         reply=shapes.Acked,
         example={
             "topic": "transcode",
@@ -141,9 +147,17 @@ OPERATIONS = (
         group="queues",
         summary="Extend leases",
         doc="extend",
-        text="Sets the deadline to now + `lease_ms`, which may be earlier than the present one.",
+        text="Sets the deadline to now + `lease_ms`, which may be earlier than the present one. "
+        "`progress` and `note` say how far the jobs are; they are shown with the jobs until the "
+        "leases end.",
         body=queue_bodies.ExtendBody,
-        asks={"node": "api-fra-1", "seqs": [1, 9], "lease_ms": 60_000},
+        asks={
+            "node": "api-fra-1",
+            "seqs": [1, 9],
+            "lease_ms": 60_000,
+            "progress": 0.5,
+            "note": "half",
+        },
         reply=shapes.Extended,
         example={
             "topic": "transcode",

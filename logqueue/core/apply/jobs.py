@@ -85,7 +85,10 @@ def _jobs_retimed(state: State, event: ev.JobsRetimed, segment: int) -> None:
 def _jobs_extended(state: State, event: ev.JobsExtended, segment: int) -> None:
     topic = state.queue_instance(event.topic)
     if topic is not None:
-        topic.queue.extend(event.node, event.deadline, event.seqs)
+        queue = topic.queue
+        queue.extend(event.node, event.deadline, event.seqs)
+        if event.progress is not None or event.note is not None:
+            queue.note_progress(event.seqs, event.progress, event.note)
 
 
 def _job_texts(state: State, event: ev.JobTexts, segment: int) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 from logqueue.core.apply import ordering
 from logqueue.core.apply.replay import has_own_place, rebuild_attributes
-from logqueue.core.leases import JobEntry
 from logqueue.core.queue_topic import QueueTopic, as_log
 from logqueue.core.state import State
 from logqueue.events import JobSnapshot
@@ -106,14 +105,14 @@ def _settle(topic: QueueTopic, known: QueueTopic) -> list[list[Any] | dict[Any, 
     kept: dict[int, JobSnapshot] = {}
     for seq, job in queue.jobs.items():
         if job.live and seq not in queue.held and not known.holds(seq):
-            kept[seq] = _entry(seq, job)
+            kept[seq] = queue.snapshot(seq, job)
     given_up = []
     for seq, job in before.jobs.items():
         if not topic.holds(seq) or seq in queue.held:
             continue
         if seq in before.held:
             given_up.append(seq)
-        kept[seq] = _entry(seq, job)
+        kept[seq] = before.snapshot(seq, job)
     for seq, entry in [*kept.items()]:
         if seq >= cursor and not topic.is_timed(seq) and not has_own_place(entry):
             del kept[seq]
@@ -136,22 +135,3 @@ def _settle(topic: QueueTopic, known: QueueTopic) -> list[list[Any] | dict[Any, 
             # Its hold was not reported yet, but no other worker should try it again.
             queue.hold(seq, kept[seq].deliveries, kept[seq].error, 0)
     return [*left, kept]
-
-
-def _entry(seq: int, job: JobEntry) -> JobSnapshot:
-    grant = job.grant
-    if grant is None:
-        return JobSnapshot(
-            seq, job.deliveries, 0, 0, 0, job.ready_at, "", job.error, job.given_back
-        )
-    return JobSnapshot(
-        seq,
-        job.deliveries,
-        job.lease,
-        grant.deadline,
-        grant.stream,
-        0,
-        grant.node,
-        job.error,
-        job.given_back,
-    )

@@ -77,6 +77,9 @@ def settle_replay(state: State) -> None:
 def _settle_leases(topic: QueueTopic) -> None:
     """Bring the lease state in line with the existing records."""
     queue = topic.queue
+    if queue.ended is not None:
+        # Earlier lives have counted these.
+        queue.ended.take_evicted()
     queue.drop_holds([seq for seq in queue.held if not topic.holds(seq)])
     cursor = min(queue.cursor, topic.head + 1)
     kept = [

@@ -83,6 +83,7 @@ def acked(
     if queue.orphans or floor:
         seqs = chain.from_iterable(of_node.values())
         gone = {seq for seq in seqs if not jobs[seq].live or seq <= floor}
+    parts: list[Mapping[str, Sequence[int]]] = [of_node]
     if queue.end_listeners and 0 < len(gone) < sum(map(len, of_node.values())):
         parts = [
             {
@@ -91,8 +92,6 @@ def acked(
             }
             for are_gone in (False, True)
         ]
-    else:
-        parts = [dict(of_node)]
     events: list[ev.Event] = []
     for part in parts:
         together = [*chain.from_iterable(part.values())]
@@ -110,8 +109,8 @@ def acked(
 def kept_errors(
     topic: Topic, seqs: Sequence[int], now: int, error: str | None = None
 ) -> list[ev.Event]:
-    """The event that keeps the errors of jobs that have failed for good, if there are any and their
-    queue keeps what became of its jobs."""
+    """The event that keeps the errors of jobs that have failed permanently, if there are any and
+    their queue keeps what became of its jobs."""
     if not isinstance(topic, QueueTopic) or topic.queue.ended is None:
         return []
     jobs = topic.queue.jobs

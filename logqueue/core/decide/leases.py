@@ -256,18 +256,19 @@ def extend_together(
     count; the last of them decides."""
     topic = state.queue(members[0].topic)
     results: list[cmd.ExtendResult] = []
-    alike: list[tuple[str, int, list[int]]] = []
+    alike: list[tuple[tuple[str, int, float | None, str | None], list[int]]] = []
     for command in members:
         held, skipped = _held(topic.queue, command, now)
         deadline = now + command.lease_ms
         results.append(cmd.ExtendResult(held, skipped, deadline))
-        if held and alike and alike[-1][:2] == (command.node, deadline):
-            alike[-1][2].extend(held)
+        way = (command.node, deadline, command.progress, command.note)
+        if held and alike and alike[-1][0] == way:
+            alike[-1][1].extend(held)
         elif held:
-            alike.append((command.node, deadline, [*held]))
+            alike.append((way, [*held]))
     events: list[ev.Event] = [
-        ev.JobsExtended(now, topic.number, node, deadline, list(dict.fromkeys(seqs)))
-        for node, deadline, seqs in alike
+        ev.JobsExtended(now, topic.number, node, deadline, [*dict.fromkeys(seqs)], progress, note)
+        for (node, deadline, progress, note), seqs in alike
     ]
     return Decision(events, results)
 

@@ -121,6 +121,7 @@ class Dispatcher:
             waitlist.topic = queue or waitlist.topic
             self._schedule(waitlist)
         self.subscriptions.adopt(instances)
+        self.waiting_reads.wake_all()
         put_off, self._put_off = self._put_off, []
         for command in put_off:
             self._give_back(command)
@@ -716,6 +717,7 @@ class Dispatcher:
         that follows from it, or from the time: copies, expiries, evictions."""
         if changes or event.ends_topic:
             self.workers.event(event, changes)
+            self.waiting_reads.note(event, changes)
         if topic is None or not event.wakes_readers:
             return
         is_read = topic.name in self.waiting_reads.by_topic

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from logqueue.api import replies
 from logqueue.core.decide.why import Why, WorkersSeen, explain, first_line, lasting
+from logqueue.core.job_status import STATE_OF, job_status
 from logqueue.core.job_views import JobSummary, describe_job
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.topic import Topic
 from logqueue.errors import NotFound, quoted
+from logqueue.events.event import JobEndKind
 from logqueue.segments.job_trail import Entry, JobTrail, lease_steps
 from logqueue.server.engine.background import leases_flushed
 from logqueue.server.engine.dispatcher import Dispatcher
@@ -77,6 +79,8 @@ def job_now(
         NotFound: There is no such job; asked about ended ones, too: there has been none.
     """
     job = describe_job(topic, seq, with_data=shown.data)
+    if job is None and topic.queue.ended is not None:
+        return _kept_end(topic, seq, now)
     if job is None:
         if not shown.ended or not 0 < seq <= topic.head:
             raise _no_job(topic, seq)
@@ -101,6 +105,10 @@ async def read_job(
         job = describe_job(topic, seq, with_data=False) if 0 < seq <= topic.head else None
         await dispatcher.barrier.wait(topic.mark_written, topic.mark_durable)
         if job is None and not shown.ended:
+            if topic.queue.ended is not None:
+                members = _kept_end(topic, seq, engine.clock.now_ms())
+                await dispatcher.barrier.wait(topic.mark_written, topic.mark_durable)
+                return members
             raise _no_job(topic, seq)
         trail, search = _trail(dispatcher, topic, seq, job.ts if job is not None else 0)
         if topic.is_on_disk and 0 < seq <= topic.head:
@@ -222,7 +230,10 @@ def _ended(
         NotFound: Nothing.
     """
     written = trail.written
+    kept = _kept_end(topic, seq, now) if topic.queue.ended is not None else None
     if not trail.ended and written is None:
+        if kept is not None:
+            return kept
         raise _no_job(topic, seq)
     state = trail.ended
     if not state:
@@ -245,9 +256,14 @@ def _ended(
         job["data"] = replies.raw(written.data)
         if written.meta:
             job["meta"] = replies.raw(written.meta)
+    text = _ending_text(state, last, now)
+    if kept is not None:
+        # A queue with results uses the same words for what only the logs remember.
+        job |= {"outcome": state, "state": STATE_OF.get(cast("JobEndKind", state), "gone")}
+        job |= kept["job"] if kept["job"]["state"] != "gone" else {}
     members: dict[str, Any] = {
         "job": job,
-        "why": {"code": "ended", "text": _ending_text(state, last, now)},
+        "why": {"code": "ended", "text": text},
         "history": lease_steps(steps),
         "history_complete": is_whole,
         "timeline": steps,
@@ -256,6 +272,25 @@ def _ended(
     if "seq" in last and "topic" in last:
         members["copy"] = {"topic": last["topic"], "seq": last["seq"]}
     return members
+
+
+def _kept_end(topic: QueueTopic, seq: int, now: int) -> dict[str, Any]:
+    """The members of the reply about a job that has ended, of a queue that keeps that.
+
+    Raises:
+        NotFound: There has been no such job.
+    """
+    status = job_status(topic, seq, now)
+    if status is None:
+        raise _no_job(topic, seq)
+    job = replies.ended_members(seq, status.ended)
+    text = "It has ended; what became of it is no longer kept."
+    if status.ended is not None:
+        ended = status.ended
+        last: Entry = {"at": ended.at, "node": ended.node, "reason": ended.reason}
+        last["error"] = ended.error
+        text = _ending_text(ended.outcome, last, now)
+    return {"job": job, "why": {"code": "ended", "text": text}}
 
 
 def _no_job(topic: QueueTopic, seq: int) -> NotFound:

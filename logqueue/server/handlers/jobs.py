@@ -22,8 +22,10 @@ from logqueue.server.engine.pending import Spent
 from logqueue.server.engine.worker_registry import Observed
 from logqueue.server.handlers.job_history import Shown, job_now, read_job
 from logqueue.server.handlers.job_pages import JobPageParts, page_in_steps
+from logqueue.server.handlers.job_statuses import wait_for_ends
 from logqueue.server.handlers.members import reply_with
 from logqueue.server.handlers.operations import answer_started
+from logqueue.server.http.api import long_poll
 from logqueue.server.http.requests import Answer, HttpRequest, PendingReply, Reply
 from logqueue.server.http.routing import serves
 from logqueue.server.service import Service
@@ -79,12 +81,28 @@ class JobRoutes:
         seq = _seq(request)
         dispatcher.engine.state.queue(request.name)
         shown = Shown(request.allows, request.flag("data", True), request.flag("ended", False))
+        wait_ms = job_bodies.read_wait_ms(request.query)
+        if wait_ms:
+            return long_poll(self._service, request, self._when_ended(request, seq, wait_ms, shown))
         if not request.flag("timeline", True):
             now = dispatcher.engine.clock.now_ms()
             topic = dispatcher.engine.queue_now(request.name, now)
             members = job_now(self._service, dispatcher, topic, seq, now, shown)
             return dispatcher.show((members, now), topic, _job_shown, request)
         return self._get(request, dispatcher, seq, shown)
+
+    async def _when_ended(
+        self, request: HttpRequest, seq: int, wait_ms: int, shown: Shown
+    ) -> Reply:
+        await wait_for_ends(self._service, request.name, [seq], wait_ms)
+        dispatcher = self._service.require_serving()
+        if request.flag("timeline", True):
+            return await self._get(request, dispatcher, seq, shown)
+        now = dispatcher.engine.clock.now_ms()
+        topic = dispatcher.engine.queue_now(request.name, now)
+        members = job_now(self._service, dispatcher, topic, seq, now, shown)
+        await dispatcher.barrier.wait(topic.mark_written, topic.mark_durable)
+        return _job_shown(request, (members, now), Spent())
 
     async def _get(
         self, request: HttpRequest, dispatcher: Dispatcher, seq: int, shown: Shown

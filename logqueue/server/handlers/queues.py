@@ -44,7 +44,8 @@ class QueueRoutes:
         body = queue_bodies.read_ack_body(request.body, request.ignore)
         tokens = queue_bodies.settle_tokens(body)
         append = self._follow_ups(dispatcher, request, body) if body.append else ()
-        command = cmd.AckJobs(request.name, body.node, body.seqs, tokens, append=append)
+        results = queue_bodies.results_of(body)
+        command = cmd.AckJobs(request.name, body.node, body.seqs, tokens, results, append)
         return dispatcher.submit(command, _acked, (request, dispatcher.engine, append))
 
     def _follow_ups(
@@ -93,8 +94,11 @@ class QueueRoutes:
         dispatcher = self._service.require_serving()
         body = queue_bodies.read_extend_body(request.body, request.ignore)
         tokens = queue_bodies.settle_tokens(body)
+        queue_bodies.require_note(body.note)
         lease_ms = clamp_lease_ms(body.lease_ms)
-        command = cmd.ExtendLeases(request.name, body.node, body.seqs, lease_ms, tokens)
+        command = cmd.ExtendLeases(
+            request.name, body.node, body.seqs, lease_ms, tokens, body.progress, body.note
+        )
         return dispatcher.submit(command, _extended, request)
 
 
