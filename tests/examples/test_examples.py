@@ -8,9 +8,11 @@ import socket
 import sqlite3
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import ModuleType
+from zoneinfo import ZoneInfo
 
 import httpx
 import pytest
@@ -22,7 +24,16 @@ from tests.effort import scaled
 from tests.examples.conftest import END_S, Example
 from tests.house import ROOT, page
 
-FOLDERS = ("web-app", "thumbnails", "outbox", "orders", "shell", "fan-out", "celery-sqs")
+FOLDERS = (
+    "web-app",
+    "thumbnails",
+    "outbox",
+    "orders",
+    "nightly-report",
+    "shell",
+    "fan-out",
+    "celery-sqs",
+)
 STEPS = ("charge", "ship", "notify")
 
 
@@ -154,6 +165,25 @@ def test_each_step_of_each_order_is_done_once_whoever_dies(
     topics = [client.topic(f"orders.{step}") for step in STEPS]
     assert [topic.count for topic in topics] == [0, 0, 0]
     assert [topic.head_seq for topic in topics] == [orders] * 3, "one job for each step"
+
+
+@of("nightly-report")
+def test_the_report_is_that_of_the_day_before(example: Example, client: Client) -> None:
+    worker = ("logqueue", "worker", "report:app", "--once")
+    example.run(*worker)
+    schedule = client.schedule("reports.nightly")
+    assert (schedule.cron, schedule.timezone) == ("0 3 * * *", "Europe/Berlin")
+    assert "reports.nightly" in example.run("logqueue", "schedules", "list")
+    example.run("logqueue", "schedules", "run", "reports.nightly")
+    example.run("logqueue", "schedules", "run", "reports.nightly")
+    assert client.topic("reports").count == 1, "the second replaced the first"
+    fired = datetime.fromtimestamp(
+        client.diff("reports").records[0].meta["scheduled_for"] / 1000, UTC
+    )
+    day = (fired.astimezone(ZoneInfo("Europe/Berlin")) - timedelta(days=1)).date()
+    example.run(*worker)
+    (written,) = example.folder.glob("report-*.txt")
+    assert (written.name, written.read_text()) == (f"report-{day}.txt", f"What happened on {day}\n")
 
 
 def test_the_shell_page_shows_what_the_script_runs() -> None:
