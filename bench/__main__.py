@@ -22,6 +22,7 @@ from bench.cold import cold_backlog
 from bench.consuming import worker_idle, worker_noop
 from bench.cycle import full_cycle, singles
 from bench.deletes import delete_tag
+from bench.firing import schedules
 from bench.live import live_feed
 from bench.load import LoadFailed
 from bench.machine import describe
@@ -83,6 +84,7 @@ MEASUREMENTS: dict[str, Callable[[Session], list[Row]]] = {
     "watch-fanout": watch_fanout,
     "watch-idle": watch_idle,
     "live-feed": live_feed,
+    "schedules": schedules,
     "router-hop": router_hop,
     "topics-10000": topics_10000,
     "client-append": client_append,

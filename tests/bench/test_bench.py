@@ -84,6 +84,8 @@ ROWS = {
     "watch-idle-cpu",
     "stats-stream-busy",
     "stats-stream-idle",
+    "schedules-idle-cpu",
+    "schedules-firing",
     "router-hop",
     "router-writes",
     "topics-10000",
@@ -125,6 +127,7 @@ UNTARGETED = {
     "watch-latency-p50",
     "watch-crowd-p99",
     "room-p99",
+    "schedules-firing",
     "topics-one-rate",
     "topics-many-rate",
 }
