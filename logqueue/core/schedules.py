@@ -20,6 +20,8 @@ MISSED_AFTER_MS = 60_000
 """How late the server may notice a firing of a schedule that makes up for none."""
 MISSED_COUNTED_MAX = 50
 """Firings of a cron text that are counted one by one when they are passed over."""
+CRON_STEP_MS = 1000
+"""Times of a cron text are whole seconds."""
 RETRY_MS_MIN = 1000
 RETRY_MS_MAX = 60_000
 
@@ -100,7 +102,7 @@ def _latest(options: ScheduleOptions, known: int, until: int) -> int:
         return known + (until - known) // options.every_ms * options.every_ms
     # Whether a next time is up to `until` is known of `low`, and is known not to be of `high`.
     low, high = known, until
-    while low < high:
+    while high - low >= CRON_STEP_MS:
         middle = (low + high) // 2
         found = following(options, known, middle)
         if found and found <= until:
@@ -146,14 +148,16 @@ def due_now(schedule: ScheduleState, now: int, noticed: int) -> Due | None:
     if not schedule.next_at or schedule.paused or schedule.due_of(schedule.next_at) > now:
         return None
     options, first = schedule.options, schedule.next_at
+    next_at = following(options, first, first)
     if options.catch_up == "all":
-        return Due(first, 0, following(options, first, first))
-    last = _latest(options, first, now)
+        return Due(first, 0, next_at)
+    last = _latest(options, first, now) if 0 < next_at <= now else first
     if schedule.due_of(last) > now:
         # It comes later; those before it that are surely due count.
         last = max(_latest(options, first, max(now - options.jitter_ms, first)), first)
-    missed = _count(options, first, last)
-    next_at = following(options, last, last)
+    missed = 0
+    if last != first:
+        missed, next_at = _count(options, first, last), following(options, last, last)
     was_tried = schedule.failures > 0 and last == first
     is_late = noticed - schedule.due_of(last) > MISSED_AFTER_MS
     if options.catch_up == "none" and is_late and not was_tried:
