@@ -224,10 +224,11 @@ def report(arguments: argparse.Namespace) -> int:
         from logqueue.pipeline.engines.duckdb.input import LocalInput
         from logqueue.pipeline.engines.duckdb.reports import run_report
         from logqueue.pipeline.engines.duckdb.workers import WorkerPool
+        from logqueue.pipeline.reports.run import ReportRequest
 
         with WorkerPool() as pool:
             source = LocalInput(place, pool) if place is not None else tables or ""
-            return run_report(source, arguments.to, **wanted, note=note, pool=pool)
+            return run_report(source, arguments.to, ReportRequest(**wanted), note=note, pool=pool)
 
     def on_spark(spark: SparkSession, note: Note) -> dict[str, Any]:
         from logqueue.pipeline.engines.spark.formats.inputs import Input

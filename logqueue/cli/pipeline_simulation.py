@@ -42,14 +42,13 @@ def simulate(arguments: argparse.Namespace) -> int:
         from logqueue.pipeline.engines.duckdb.reports import run_report
         from logqueue.pipeline.engines.duckdb.simulation import Simulation
         from logqueue.pipeline.engines.duckdb.workers import WorkerPool
+        from logqueue.pipeline.reports.run import ReportRequest
 
         with WorkerPool() as pool:
             return run_report(
                 LocalInput(place, pool) if place is not None else tables or "",
                 arguments.to,
-                bucket=arguments.bucket,
-                formats=formats,
-                page=page,
+                ReportRequest(bucket=arguments.bucket, formats=formats, page=page),
                 simulation=Simulation(scenarios, arguments.seeds),
                 note=note,
                 pool=pool,

@@ -12,6 +12,7 @@ from logqueue.pipeline.engines.duckdb.lifecycle import run_lifecycle
 from logqueue.pipeline.engines.duckdb.reports import run_report
 from logqueue.pipeline.lifecycle import tables
 from logqueue.pipeline.lifecycle.publishing import published
+from logqueue.pipeline.reports.run import ReportRequest
 from logqueue.pipeline.storage.opening import open_tree
 from tests.pipeline.histories import table_rows
 from tests.pipeline.test_lifecycle import history
@@ -28,7 +29,7 @@ def test_tables_reports_and_findings_in_an_object_store(tmp_path: Path) -> None:
     reports = open_tree(f"{url}/reports")
     names = ("latency", "throughput")
     for source in (here, to):
-        done = run_report(source, reports.url, names=names, formats=("parquet", "html"))
+        done = run_report(source, reports.url, ReportRequest(names, formats=("parquet", "html")))
         wanted = ["report.html", *(f"report_{name}.parquet" for name in names)]
         assert sorted(done["files"]) == [reports.path(name) for name in wanted]
         assert reports.read("report.html").startswith(b"<!DOCTYPE html>")

@@ -24,6 +24,7 @@ from logqueue.pipeline.lifecycle.table_kind import TableKind
 from logqueue.pipeline.reports import production
 from logqueue.pipeline.reports.production import MadeTable, page_tables
 from logqueue.pipeline.reports.queries.sources import ReportScope
+from logqueue.pipeline.reports.run import ReportRequest
 from logqueue.pipeline.reports.selection import select_reports
 from logqueue.pipeline.storage.opening import open_tree
 from tests.pipeline.histories import History
@@ -49,7 +50,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_all_formats_are_written(folder: str, tmp_path: Path) -> None:
-    summary = run_report(folder, str(tmp_path), bucket="1h", sla="wait=10s", formats=FORMATS)
+    asked = ReportRequest(bucket="1h", sla="wait=10s", formats=FORMATS)
+    summary = run_report(folder, str(tmp_path), asked)
     assert summary["job"] == "report" and len(summary["topics"]) == 7
     names = [kind.name for kind in tables.REPORTS if kind.name != "event_log"]
     assert list(summary["rows"]) == names
@@ -87,7 +89,7 @@ def test_neither_pyspark_nor_java_is_needed(folder: str, tmp_path: Path) -> None
 
 def test_what_cannot_be_made_is_refused(folder: str, tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match=r"no format 'xlsx'; there are .* and html"):
-        run_report(folder, str(tmp_path), formats=["xlsx"])
+        run_report(folder, str(tmp_path), ReportRequest(formats=["xlsx"]))
     with pytest.raises(PipelineError, match="holds no finished tables"):
         run_report(str(tmp_path), str(tmp_path / "to"))
     assert not any(tmp_path.iterdir())

@@ -9,6 +9,7 @@ from pathlib import Path
 from logqueue.pipeline.engines.duckdb.lifecycle import run_lifecycle
 from logqueue.pipeline.engines.duckdb.reports import run_report
 from logqueue.pipeline.lifecycle import tables
+from logqueue.pipeline.reports.run import ReportRequest
 from tests.pipeline.histories import table_rows
 from tests.pipeline.test_lifecycle import history
 
@@ -28,7 +29,7 @@ def test_they_are_read_and_continued(tmp_path: Path) -> None:
     for kind in (tables.JOBS, tables.ATTEMPTS):
         assert table_rows(str(old), kind) == table_rows(str(new), kind)
     reports = [
-        run_report(str(place), str(tmp_path / "reports"), names=("latency",))["rows"]
+        run_report(str(place), str(tmp_path / "reports"), ReportRequest(("latency",)))["rows"]
         for place in (old, new)
     ]
     assert reports[0] == reports[1]

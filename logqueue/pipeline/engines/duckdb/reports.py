@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from logqueue.pipeline.engines.duckdb.connection import opened
@@ -16,31 +19,20 @@ from logqueue.pipeline.engines.duckdb.lifecycle import History, run_lifecycle
 from logqueue.pipeline.engines.duckdb.simulation import Simulation, write_simulation
 from logqueue.pipeline.engines.duckdb.workers import WorkerPool
 from logqueue.pipeline.lifecycle import tables
-from logqueue.pipeline.lifecycle.publishing import published_together, require_published
+from logqueue.pipeline.lifecycle.publishing import Published
 from logqueue.pipeline.lifecycle.report_tables import REPORT_EXPLANATIONS
-from logqueue.pipeline.lifecycle.span import Span
 from logqueue.pipeline.lifecycle.stored_tables import tables_in
 from logqueue.pipeline.lifecycle.table_kind import TableKind
 from logqueue.pipeline.progress import Note, silent
 from logqueue.pipeline.reports.explain import explanations
 from logqueue.pipeline.reports.export import ROWS_AT_ONCE, formats_of, write_rows
-from logqueue.pipeline.reports.page_options import PLAIN_PAGE, PageOptions
-from logqueue.pipeline.reports.production import (
-    LIFECYCLE_FOLDER,
-    PAGE_ROWS_MAX,
-    MadeTable,
-    finish,
-    part,
-    schema_of,
-    scope_of,
-    summary_of,
-    table_formats,
-)
+from logqueue.pipeline.reports.production import PAGE_ROWS_MAX, MadeTable, schema_of
 from logqueue.pipeline.reports.queries.definitions import Definitions, filled
 from logqueue.pipeline.reports.queries.dialect import DUCKDB
 from logqueue.pipeline.reports.queries.shorter import shorter
 from logqueue.pipeline.reports.queries.sources import SHARED, ReportScope
-from logqueue.pipeline.reports.selection import ON_DEMAND, select_reports
+from logqueue.pipeline.reports.run import DEFAULT_REQUEST, ReportRequest, make_reports
+from logqueue.pipeline.reports.selection import ON_DEMAND
 from logqueue.pipeline.storage.temporary import temporary_folder
 from logqueue.pipeline.storage.tree import FileTree
 
@@ -56,7 +48,11 @@ class ReportRun:
     """Reports over the tables of one lifecycle run, in a database."""
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection, scope: ReportScope, scratch: str | None = None
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        scope: ReportScope,
+        scratch: str | None = None,
+        simulation: Simulation | None = None,
     ) -> None:
         """The database has the relations `raw_jobs` and `raw_attempts`, as the tables `jobs` and
         `attempts` are.
@@ -64,10 +60,12 @@ class ReportRun:
         Args:
             scratch: Directory where tables that are too large for a page are kept for `shorten`;
                 None if that is not needed.
+            simulation: Scenarios to replay besides.
         """
         self._connection = connection
         self._scope = scope
         self._scratch = scratch
+        self._simulation = simulation
         self._definitions = Definitions.of(scope, DUCKDB)
         self._names = {name: name for name in (*RAW, *self._definitions.texts)}
 
@@ -110,6 +108,23 @@ class ReportRun:
         if table is not None:
             table = table.replace_schema_metadata(schema.metadata)
         return MadeTable(kept.rows, files, table)
+
+    def begin(
+        self, names: Sequence[str], tree: FileTree, formats: Sequence[str]
+    ) -> dict[str, Callable[[], MadeTable]]:
+        """One after another, each as it is asked for; see OpenReports."""
+        return {name: partial(self.write, tables.BY_NAME[name], tree, formats) for name in names}
+
+    def further(
+        self, tree: FileTree, formats: Sequence[str], note: Note
+    ) -> tuple[dict[str, MadeTable], dict[str, Any]]:
+        """The tables of a simulation; see OpenReports."""
+        if self._simulation is None:
+            return {}, {}
+        made, summary = write_simulation(
+            self._connection, self._simulation, self._scope, tree, formats, note
+        )
+        return made, {**summary, "job": "simulate"}
 
     def shorten(self, kind: TableKind, bucket: int, rows_max: int) -> pa.Table:
         """The first rows of a report in longer buckets; it was written, and has more than
@@ -193,15 +208,41 @@ def build(
     return made
 
 
+@dataclass(frozen=True)
+class _OnDuckDb:
+    """DuckDB, as the report job sees it.
+
+    Attributes:
+        input: Where records and events come from; None where tables are there.
+        pool: See `run_report`.
+        simulation: Scenarios to replay.
+    """
+
+    input: History | None
+    pool: WorkerPool | None
+    simulation: Simulation | None
+
+    def make_lifecycle(self, to: str, note: Note) -> object:
+        """See ReportEngine."""
+        assert self.input is not None
+        return run_lifecycle(self.input, to, note=note, pool=self.pool)
+
+    @contextmanager
+    def opened(
+        self, scope: ReportScope, tree: FileTree, version: Published, *, is_shown: bool
+    ) -> Iterator[ReportRun]:
+        """See ReportEngine."""
+        with opened() as connection, temporary_folder() as scratch:
+            stored = {table.name: table.local_files(scratch) for table in tables_in(tree, version)}
+            _register(connection, {name: stored.get(kind.name, []) for name, kind in RAW.items()})
+            yield ReportRun(connection, scope, scratch if is_shown else None, self.simulation)
+
+
 def run_report(
     input: History | str,
     to: str,
+    request: ReportRequest = DEFAULT_REQUEST,
     *,
-    names: Sequence[str] = ("all",),
-    bucket: str = "1m",
-    sla: str | None = None,
-    formats: Iterable[str] = ("parquet",),
-    page: PageOptions = PLAIN_PAGE,
     simulation: Simulation | None = None,
     note: Note = silent,
     pool: WorkerPool | None = None,
@@ -212,9 +253,7 @@ def run_report(
         input: Where records and events come from, or the directory of a finished lifecycle run.
             From records and events, `jobs` and `attempts` are made first, into `to/lifecycle`.
         to: Directory or URL for the tables and the page.
-        names, bucket, sla: As `select_reports` takes them.
-        formats: Of the files: parquet, csv, json, md and html.
-        page: How the page is shown.
+        request: Which reports, and how.
         simulation: Scenarios to replay; their tables are written, too.
         note: Called at each step.
         pool: Worker processes for the lifecycle; None for one per core, for this run.
@@ -222,44 +261,8 @@ def run_report(
     Raises:
         PipelineError: There is no such report or format, or nothing to report on.
     """
-    what, chosen = select_reports(names, bucket, sla), list(dict.fromkeys(formats))
-    of_tables = table_formats(chosen)
-    folder = input if isinstance(input, str) else os.path.join(to, LIFECYCLE_FOLDER)
-    if not isinstance(input, str):
-        run_lifecycle(
-            input, folder, note=lambda text, share: note(text, part(share, 0.0)), pool=pool
-        )
-    tables_tree, version = require_published(folder)
-    span = Span.of(version)
-    scope = scope_of(span, what)
-    with (
-        published_together(to) as space,
-        opened() as connection,
-        temporary_folder() as scratch,
-    ):
-        stored = {
-            table.name: table.local_files(scratch) for table in tables_in(tables_tree, version)
-        }
-        _register(connection, {name: stored.get(kind.name, []) for name, kind in RAW.items()})
-        run = ReportRun(connection, scope, scratch if {"md", "html"} & set(chosen) else None)
-        note("preparing the reports", part(0.0, 0.5))
-        run.prepare(what.names)
-        made = {}
-        for done, name in enumerate(what.names):
-            note(f"making {name}", part(done / len(what.names), 0.5))
-            made[name] = run.write(tables.BY_NAME[name], space.tree, of_tables)
-        simulated: dict[str, Any] = {}
-        if simulation is not None:
-            more, simulated = write_simulation(
-                connection, simulation, scope, space.tree, of_tables, note
-            )
-            made |= more
-        note("writing", 0.98)
-        files = finish(made, scope, span, space.tree, chosen, run.shorten, page)
-        files = [space.published_path(file) for file in files]
-    note("done", 1.0)
-    summary = {**summary_of(span, what, made, files), "output": to, **simulated}
-    return summary if simulation is None else {**summary, "job": "simulate"}
+    history, folder = (None, input) if isinstance(input, str) else (input, None)
+    return make_reports(_OnDuckDb(history, pool, simulation), folder, to, request, note)
 
 
 def _register(connection: duckdb.DuckDBPyConnection, files: Mapping[str, list[str]]) -> None:

@@ -6,40 +6,30 @@ Owns: the relations of a run as views, which of them are kept. Must not know: wh
 
 from __future__ import annotations
 
-import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from logqueue.pipeline.engines.spark.formats.stored_files import read_files
 from logqueue.pipeline.engines.spark.lifecycle.history_source import HistorySource
 from logqueue.pipeline.engines.spark.lifecycle.job import rows_of, run_lifecycle
 from logqueue.pipeline.lifecycle import tables
-from logqueue.pipeline.lifecycle.publishing import published_together, require_published
+from logqueue.pipeline.lifecycle.publishing import Published
 from logqueue.pipeline.lifecycle.report_tables import REPORT_EXPLANATIONS
-from logqueue.pipeline.lifecycle.span import Span
 from logqueue.pipeline.lifecycle.table_kind import TableKind
 from logqueue.pipeline.progress import Note, silent
 from logqueue.pipeline.reports.explain import explanations
 from logqueue.pipeline.reports.export import formats_of
 from logqueue.pipeline.reports.page_options import PLAIN_PAGE, PageOptions
-from logqueue.pipeline.reports.production import (
-    LIFECYCLE_FOLDER,
-    MadeTable,
-    finish,
-    part,
-    schema_of,
-    scope_of,
-    summary_of,
-    table_formats,
-    write_table,
-)
+from logqueue.pipeline.reports.production import MadeTable, schema_of, write_table
 from logqueue.pipeline.reports.queries.definitions import Definitions, filled
 from logqueue.pipeline.reports.queries.dialect import SPARK
 from logqueue.pipeline.reports.queries.shorter import shorter
 from logqueue.pipeline.reports.queries.sources import SHARED, ReportScope
-from logqueue.pipeline.reports.selection import select_reports
+from logqueue.pipeline.reports.run import ReportRequest, make_reports
 from logqueue.pipeline.storage.tree import FileTree
 
 if TYPE_CHECKING:
@@ -77,6 +67,9 @@ class SparkReports:
         known = ("raw_jobs", "raw_attempts", *self._definitions.texts)
         self._names = {name: f"logqueue_{self._run}_{name}" for name in known}
         self.kept: list[DataFrame] = []
+        self._large: dict[str, tuple[FileTree, list[str]]] = {}
+        self._spare: list[tuple[FileTree, list[str]]] = []
+        self._threads = ThreadPoolExecutor(AT_ONCE, "report")
 
     def add(self, name: str, rows: DataFrame) -> None:
         """Make a relation known."""
@@ -92,7 +85,10 @@ class SparkReports:
             self.add(name, rows)
 
     def close(self) -> None:
-        """Nothing of the run is left in the session."""
+        """Nothing of the run is left in the session, nor of files that were not asked for."""
+        self._threads.shutdown(cancel_futures=True)
+        for tree, files in self._spare:
+            tree.remove(files)
         for rows in self.kept:
             rows.unpersist()
         for name in self._names.values():
@@ -121,16 +117,41 @@ class SparkReports:
         asked = [*dict.fromkeys(["parquet", *formats_of(kind.name, formats)])]
         task = parts.write_part(tree, kind.name, schema, asked, self._run)
         rows = self.rows(kind).sortWithinPartitions(*kind.order)
+        kept: list[str] = []
         try:
             reported = rows.mapInArrow(task, parts.PART_DDL).collect()
-            return parts.gathered(tree, kind, schema, formats, reported, self._run)
+            made, kept = parts.gathered(tree, kind, schema, formats, reported, self._run)
         finally:
-            parts.clear_up(tree, self._run, kind)
+            parts.clear_up(tree, self._run, kind, kept)
+        self._large[kind.name] = (tree, kept)
+        if "parquet" not in formats_of(kind.name, formats):
+            self._spare.append((tree, kept))
+        return made
+
+    def begin(
+        self, names: Sequence[str], tree: FileTree, formats: Sequence[str]
+    ) -> dict[str, Callable[[], MadeTable]]:
+        """Some at a time; see OpenReports."""
+        # What is last in order asks several questions, one after another, so it begins first.
+        running = {
+            name: self._threads.submit(self.write, tables.BY_NAME[name], tree, formats)
+            for name in reversed(names)
+        }
+        return {name: running[name].result for name in names}
+
+    def further(
+        self, tree: FileTree, formats: Sequence[str], note: Note
+    ) -> tuple[dict[str, MadeTable], dict[str, Any]]:
+        """Nothing; see OpenReports."""
+        return {}, {}
 
     def shorten(self, kind: TableKind, bucket: int, rows_max: int) -> pa.Table:
-        """The first rows of a report in longer buckets."""
-        rows = f"({self._definitions.table(kind, self._names)})"
-        text = shorter(kind, rows, self._scope, bucket, SPARK)
+        """The first rows of a report in longer buckets; it was written, and has more than
+        `PAGE_ROWS_MAX` rows."""
+        tree, files = self._large[kind.name]
+        columns = {column.name: column.type for column in kind.columns}
+        self.add(kind.name, read_files(self._spark, tree, files, columns))
+        text = shorter(kind, self._names[kind.name], self._scope, bucket, SPARK)
         return self._spark.sql(f"{text} LIMIT {rows_max}").toArrow()
 
 
@@ -147,6 +168,35 @@ def opened_reports(
             yield made
         finally:
             made.close()
+
+
+@dataclass(frozen=True)
+class _OnSpark:
+    """Spark, as the report job sees it.
+
+    Attributes:
+        spark: The session.
+        input: Where records and events come from; None where tables are there.
+    """
+
+    spark: SparkSession
+    input: HistorySource | None
+
+    def make_lifecycle(self, to: str, note: Note) -> object:
+        """See ReportEngine."""
+        assert self.input is not None
+        return run_lifecycle(self.spark, self.input, to, note=note)
+
+    @contextmanager
+    def opened(
+        self, scope: ReportScope, tree: FileTree, version: Published, *, is_shown: bool
+    ) -> Iterator[SparkReports]:
+        """See ReportEngine."""
+        jobs, attempts = (
+            rows_of(self.spark, tree, version, kind) for kind in (tables.JOBS, tables.ATTEMPTS)
+        )
+        with opened_reports(self.spark, scope, jobs, attempts) as reports:
+            yield reports
 
 
 def run_report(
@@ -175,37 +225,9 @@ def run_report(
     Raises:
         PipelineError: There is no such report or format, or nothing to report on.
     """
-    what, chosen = select_reports(names, bucket, sla), list(dict.fromkeys(formats))
-    of_tables = table_formats(chosen)
-    folder = input if isinstance(input, str) else os.path.join(to, LIFECYCLE_FOLDER)
-    if not isinstance(input, str):
-        run_lifecycle(spark, input, folder, note=lambda text, share: note(text, part(share, 0.0)))
-    tree, version = require_published(folder)
-    span = Span.of(version)
-    scope = scope_of(span, what)
-    jobs, attempts = (
-        rows_of(spark, tree, version, kind) for kind in (tables.JOBS, tables.ATTEMPTS)
-    )
-    with (
-        published_together(to) as space,
-        opened_reports(spark, scope, jobs, attempts) as reports,
-    ):
-        reports.prepare(what.names)
-        made: dict[str, MadeTable] = {}
-        with ThreadPoolExecutor(AT_ONCE, "report") as threads:
-            # What is last in order asks several questions, one after another, so it begins first.
-            running = {
-                name: threads.submit(reports.write, tables.BY_NAME[name], space.tree, of_tables)
-                for name in reversed(what.names)
-            }
-            for done, name in enumerate(what.names):
-                note(f"making {name}", part(done / len(what.names), 0.5))
-                made[name] = running[name].result()
-        note("writing", 0.98)
-        files = finish(made, scope, span, space.tree, chosen, reports.shorten, page)
-        files = [space.published_path(file) for file in files]
-    note("done", 1.0)
-    return {**summary_of(span, what, made, files), "output": to}
+    history, folder = (None, input) if isinstance(input, str) else (input, None)
+    request = ReportRequest(names, bucket, sla, formats, page)
+    return make_reports(_OnSpark(spark, history), folder, to, request, note)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ driver never has its rows:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -119,8 +119,12 @@ def gathered(
     formats: Sequence[str],
     reported: Sequence[Row],
     run: str,
-) -> MadeTable:
+) -> tuple[MadeTable, list[str]]:
     """A table of what its tasks have reported.
+
+    Returns:
+        The table; and of a table that is not in memory, the names of its Parquet files, which may
+        not have been asked for.
 
     Raises:
         PipelineError: The driver does not see the files of the tasks, or cannot write its own.
@@ -134,11 +138,13 @@ def gathered(
         if packs:
             part = _part_name(tree, run, "rest")
             few = _in_order([schema.empty_table(), *packs], kind).to_batches()
-            write_rows(tree, kind.name, schema, few, asked, part)
-            files += [part.format(name=kind.name, format=name) for name in asked]
+            every = dict.fromkeys(["parquet", *asked])
+            write_rows(tree, kind.name, schema, few, [*every], part)
+            files += [part.format(name=kind.name, format=name) for name in every]
         placed = _in_place(tree, kind, asked, files)
-        tree.remove(file for file in files if file.rpartition(".")[2] not in asked)
-        return MadeTable(rows, placed, None)
+        kept = placed if "parquet" in asked else files
+        table = MadeTable(rows, [tree.path(name) for name in placed], None)
+        return table, [name for name in kept if name.endswith(".parquet")]
     parts = [
         pq.read_table(tree.source(name)).cast(schema) for name in files if name.endswith(".parquet")
     ]
@@ -146,7 +152,7 @@ def gathered(
     for name in dict.fromkeys(["parquet", *asked]):
         tree.remove([file.name for file in tree.files(f"{kind.name}.{name}/")])
     written = write_rows(tree, kind.name, schema, table.to_batches(), asked)
-    return MadeTable(rows, written, table)
+    return MadeTable(rows, written, table), []
 
 
 def _in_order(parts: list[pa.Table], kind: TableKind) -> pa.Table:
@@ -157,7 +163,8 @@ def _in_order(parts: list[pa.Table], kind: TableKind) -> pa.Table:
 def _in_place(
     tree: FileTree, kind: TableKind, formats: Sequence[str], files: Sequence[str]
 ) -> list[str]:
-    """Put the files of tasks where readers look for them, in place of those of a run before."""
+    """Put the files of tasks where readers look for them, in place of those of a run before; gives
+    their names there."""
     placed = []
     for name in formats:
         folder = f"{kind.name}.{name}"
@@ -168,7 +175,7 @@ def _in_place(
             to = f"{folder}/{file.rpartition('/')[2]}"
             if file != to:
                 tree.add(tree.path(file), to)
-            placed.append(tree.path(to))
+            placed.append(to)
     return placed
 
 
@@ -179,10 +186,10 @@ def _single(tree: FileTree, name: str) -> set[str]:
     return {name}
 
 
-def clear_up(tree: FileTree, run: str, kind: TableKind) -> None:
+def clear_up(tree: FileTree, run: str, kind: TableKind, kept: Collection[str]) -> None:
     """Remove what tasks have written for a table and is in no table: tries that failed, and rows
-    that fit into one file."""
-    staged = [file.name for file in tree.files(f"_parts-{run}/")]
+    that fit into one file; but for some files."""
+    staged = [file.name for file in tree.files(f"_parts-{run}/") if file.name not in kept]
     tree.remove(name for name in staged if name.split("/")[1].startswith(f"{kind.name}."))
 
 
