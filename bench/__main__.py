@@ -50,6 +50,7 @@ from bench.spark_reads import (
     spark_write,
 )
 from bench.spread import router_hop, topics_10000
+from bench.sqs import sqs_loop
 from bench.stalls import tidy_stall
 from bench.starting import help_time, import_time
 from bench.streams import work_latency, work_throughput
@@ -95,6 +96,7 @@ MEASUREMENTS: dict[str, Callable[[Session], list[Row]]] = {
     "import-time": import_time,
     "help-time": help_time,
     "read-append": read_append,
+    "sqs-loop": sqs_loop,
     "spark-read": spark_read,
     "spark-parquet": spark_parquet,
     "spark-live": spark_live,

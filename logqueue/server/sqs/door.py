@@ -5,6 +5,7 @@ Owns: the routes, authentication, counting, refusals. Must not know: what action
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 from logqueue.api.operations.row import Body
@@ -30,6 +31,8 @@ from logqueue.server.sqs.signing import authenticate
 
 BODY_BYTES_MAX: Final = 8 << 20
 """A message of 1 MiB may take six times as much as JSON that is all escapes."""
+STEP_BYTES: Final = 256 << 10
+"""A longer body is read in steps."""
 _TARGET: Final = "AmazonSQS."
 _JSON: Final = b"application/x-amz-json-1."
 ACTIONS: Final = actions_in(queues, sending, receiving, settling, moving)
@@ -67,25 +70,51 @@ class SqsDoor:
         Raises:
             SqsRefusal, LogqueueError: Refused.
         """
+        if len(request.body) > STEP_BYTES:
+            request.wait()
+            return self._answer_large(request, request.body)
+        self._authenticate(request)
+        action = self._admit(request)
+        return self._carry_out(request, action, read(action.body, request.body))
+
+    async def _answer_large(self, request: HttpRequest, content: bytes) -> Later:
+        """The same in steps between other requests, one such body at a time."""
+        async with self._service.large_bodies:
+            request.body = content
+            self._authenticate(request)
+            await asyncio.sleep(0)
+            action = self._admit(request)
+            body = read(action.body, content)
+            request.body = content = b""
+            await asyncio.sleep(0)
+            answer = self._carry_out(request, action, body)
+        return await _resolved(request, answer)
+
+    def _authenticate(self, request: HttpRequest) -> None:
+        """Find the key of a request, and count the request as in progress."""
         service = self._service
         dispatcher = service.require_serving()
         if service.keys:
-            now = dispatcher.engine.clock.now_ms()
-            key = authenticate(request, service.keys, now)
+            key = authenticate(request, service.keys, dispatcher.engine.clock.now_ms())
             request.key = key
             service.enter(key)
             request.is_counted = True
+
+    def _admit(self, request: HttpRequest) -> Action:
+        """The action that is asked for, if the caller may ask for it here."""
         action = _action_of(request)
         request.route = f"{PATH} {action.name}"
         if not action.is_read:
-            service.require_writer()
+            self._service.require_writer()
         if request.key is not None:
             request.key.require(action.scope)
-        body = read(action.body, request.body)
-        advertised = service.settings.advertise
-        call = SqsCall(
-            service, request, dispatcher, Addresses(request, advertised), self._observations
-        )
+        return action
+
+    def _carry_out(self, request: HttpRequest, action: Action, body: Any) -> Answer:
+        service = self._service
+        dispatcher = service.require_serving()
+        addresses = Addresses(request, service.settings.advertise)
+        call = SqsCall(service, request, dispatcher, addresses, self._observations)
         engine = dispatcher.engine
         if (engine.behind or engine.lagging) and isinstance(body, QueueBody | SendBody):
             name = queue_of_url(body.queue_url)
@@ -96,12 +125,15 @@ class SqsDoor:
     async def _answer_behind(self, call: SqsCall, name: str, action: Action, body: Any) -> Later:
         """Let what the queue waits for go first, a little in each turn of the loop."""
         await catch_up(self._service.engine, name)
-        answer = action.carry_out(call, body)
-        if isinstance(answer, Reply):
-            return answer
-        if isinstance(answer, Pending):
-            return await call.request.unless_gone(_when_ready(answer))
-        return await answer
+        return await _resolved(call.request, action.carry_out(call, body))
+
+
+async def _resolved(request: HttpRequest, answer: Answer) -> Later:
+    if isinstance(answer, Reply):
+        return answer
+    if isinstance(answer, Pending):
+        return await request.unless_gone(_when_ready(answer))
+    return await answer
 
 
 async def _when_ready(pending: Pending[Reply]) -> Reply:

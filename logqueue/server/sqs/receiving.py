@@ -6,6 +6,7 @@ are decided.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from hashlib import md5
 from typing import Any, Final, NamedTuple
@@ -21,7 +22,7 @@ from logqueue.events.block import DATA, META, read_string
 from logqueue.model.config import SqsOptions
 from logqueue.model.limits import LEASE_MS_MIN
 from logqueue.model.scopes import Scope
-from logqueue.server.engine.pending import Spent
+from logqueue.server.engine.pending import Pending, Spent
 from logqueue.server.http.api import long_poll
 from logqueue.server.http.requests import Answer, PendingReply, Reply
 from logqueue.server.sqs import message_attributes as attributes
@@ -43,6 +44,8 @@ NODE: Final = "sqs"
 """The node that all clients of SQS are: a receipt handle may go from one to another."""
 MESSAGES_MAX: Final = 10
 WAIT_S_MAX: Final = 20
+STEP_BYTES: Final = 256 << 10
+"""Messages that are probably larger in all are made one by one."""
 _SYSTEM: Final = (
     "ApproximateFirstReceiveTimestamp",
     "ApproximateReceiveCount",
@@ -92,30 +95,37 @@ def receive(call: SqsCall, body: ReceiveBody) -> Answer:
     lease_ms = visibility_s * 1000 if visibility_s else None
     claimer = cmd.Claimer(NODE, most or 1, lease_ms)
     command = cmd.ClaimJobs(topic.name, (claimer,), wait_ms=wait_s * 1000)
-    if visibility_s == 0:
-        return long_poll(call.service, call.request, _glance(wanted, command))
+    is_glance = visibility_s == 0
+    if is_glance or topic.live_bytes * (most or 1) > topic.live * STEP_BYTES:
+        work = _receive_in_steps(wanted, command, is_glance=is_glance)
+        return long_poll(call.service, call.request, work)
     return call.dispatcher.submit(command, _received, wanted)
 
 
-async def _glance(wanted: _Wanted, command: cmd.ClaimJobs) -> Reply:
-    """A receive that hides nothing: what it shows can be received again at once."""
-    call = wanted.call
-    taken: list[cmd.ClaimedJobs] = []
-
-    def shown(_: _Wanted, result: cmd.ClaimResult, spent: Spent) -> Reply:
-        taken.append(result.jobs[0])
-        return _received(wanted, result, spent)
-
-    pending: PendingReply = call.dispatcher.submit(command, shown, wanted)
+async def _receive_in_steps(wanted: _Wanted, command: cmd.ClaimJobs, *, is_glance: bool) -> Reply:
+    """A receive of large messages, which are made one in a turn of the loop; or one that hides
+    nothing, so that what it shows can be received again at once."""
+    dispatcher = wanted.call.dispatcher
+    pending: Pending[cmd.ClaimedJobs] = dispatcher.submit(command, _claimed, wanted)
     await pending.ready()
-    found = pending.answer()
-    for jobs in taken:
-        if jobs.seqs:
+    jobs = pending.answer()
+    messages: list[dict[str, Any]] = []
+    try:
+        for job in jobs:
+            await asyncio.sleep(0)
+            messages.append(_message(wanted, wanted.call.log, job))
+        if is_glance and messages:
             back = cmd.NackJobs(command.topic, NODE, jobs.seqs, jobs.leases, delay_ms=0)
-            given: PendingReply = call.dispatcher.submit(back, _given_back, None)
+            given: PendingReply = dispatcher.submit(back, _done, None)
             await given.ready()
             given.answer()
-    return found
+    except asyncio.CancelledError:
+        if pending.on_undelivered is not None:
+            pending.on_undelivered()
+        raise
+    shown = reply({"Messages": messages or None})
+    shown.on_undelivered = None if is_glance else pending.on_undelivered
+    return shown
 
 
 def _attempt(topic: QueueTopic, attempt: str | None) -> str | None:
@@ -158,26 +168,29 @@ async def _repeat(wanted: _Wanted, jobs: Sequence[cmd.ClaimedJob], lease_ms: int
         _message(wanted, log, job._replace(data=texts[job.seq][DATA], meta=texts[job.seq][META]))
         for job in jobs
     ]
-    pending: PendingReply = call.dispatcher.submit(extend, _given_back, None)
+    pending: PendingReply = call.dispatcher.submit(extend, _done, None)
     await pending.ready()
     pending.answer()
     return reply({"Messages": messages})
 
 
-def _given_back(context: None, result: object, spent: Spent) -> Reply:
+def _done(context: None, result: object, spent: Spent) -> Reply:
     return reply({})
 
 
-def _received(wanted: _Wanted, result: cmd.ClaimResult, spent: Spent) -> Reply:
+def _claimed(wanted: _Wanted, result: cmd.ClaimResult, spent: Spent) -> cmd.ClaimedJobs:
     jobs = result.jobs[0]
-    if not jobs.seqs:
-        return reply({})
-    log = wanted.call.log
-    if wanted.attempt is not None:
+    if wanted.attempt is not None and jobs.seqs:
         now = wanted.call.dispatcher.engine.clock.now_ms()
         attempts = wanted.call.observations.attempts
         attempts.note(wanted.topic.number, wanted.attempt, now, [*jobs])
-    return reply({"Messages": [_message(wanted, log, job) for job in jobs]})
+    return jobs
+
+
+def _received(wanted: _Wanted, result: cmd.ClaimResult, spent: Spent) -> Reply:
+    log = wanted.call.log
+    messages = [_message(wanted, log, job) for job in _claimed(wanted, result, spent)]
+    return reply({"Messages": messages or None})
 
 
 def _message(wanted: _Wanted, log: str, job: cmd.ClaimedJob) -> dict[str, Any]:
