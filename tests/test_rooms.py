@@ -61,6 +61,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "server.backup": ("errors", "server.storage"),
     "server.log_level": (),
+    "server.long_bodies": (),
     "server.process_memory": (),
     "server.recent": (),
     "server.service": (
@@ -70,6 +71,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "server.client_memory",
         "server.engine",
         "server.log_level",
+        "server.long_bodies",
         "server.process_memory",
         "server.settings",
         "server.storage",

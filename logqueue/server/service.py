@@ -32,6 +32,7 @@ from logqueue.server.engine.dispatcher import Dispatcher
 from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.watch_sessions import WatchSessions
 from logqueue.server.log_level import LogVerbosity
+from logqueue.server.long_bodies import LongBodies
 from logqueue.server.process_memory import resident_bytes
 from logqueue.server.settings import Settings
 from logqueue.server.storage.replication import Replication
@@ -182,8 +183,8 @@ class Service:
         streams: Open push streams; `streams_by_key` the same per key.
         inflight: Requests in progress per key, when keys are configured.
         large_bodies: Held while one is read.
-        large_parts: Held while a part of a large reply is written.
         large_pages: Held while a large page of records is made.
+        long_bodies: Those that are being written piece by piece.
         memory: What is held for clients.
         watch_sessions: Who may open which watch stream.
         stepping: Where long work is done.
@@ -215,8 +216,8 @@ class Service:
         self.streams_by_key: Counter[str] = Counter()
         self.inflight: Counter[str] = Counter()
         self.large_bodies = asyncio.Lock()
-        self.large_parts = asyncio.Lock()
         self.large_pages = asyncio.Lock()
+        self.long_bodies = LongBodies(lambda: self.barrier.held_back if self.barrier else 0)
         self.memory = ClientMemory(
             settings.max_client_bytes,
             settings.max_client_bytes_per_key,

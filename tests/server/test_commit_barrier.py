@@ -60,6 +60,18 @@ def test_released_once_both_positions_are_reached(written: int, durable: int) ->
     assert released(Positions(), steps, written, durable) == [expected]
 
 
+def test_replies_that_are_held_back_are_counted() -> None:
+    async def scene() -> list[int]:
+        barrier = CommitBarrier(cast(Any, Positions(2, 1)), asyncio.get_running_loop())
+        counts = []
+        for written, durable in ((2, 1), (2, 2), (1, 0), (3, 0)):
+            barrier.when(written, durable, lambda failure: None)
+            counts.append(barrier.held_back)
+        return counts
+
+    assert asyncio.run(scene()) == [0, 1, 1, 2]
+
+
 def test_a_failure_is_told_to_everybody() -> None:
     async def scene() -> list[LogqueueError | None]:
         log = Positions()

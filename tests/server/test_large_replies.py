@@ -19,6 +19,7 @@ from logqueue.server.http.exchange import LARGE_REPLY_BYTES, PIECE_BYTES
 from logqueue.server.http.requests import PART_BYTES as READ_BYTES
 from logqueue.server.http.requests import Download, Reply
 from logqueue.server.http.routing import Route, RouteTable
+from logqueue.server.long_bodies import REST_EVERY_BYTES, REST_S, LongBodies
 from logqueue.server.metrics import Metrics
 from logqueue.server.service import Service
 from logqueue.server.settings import Settings
@@ -131,6 +132,42 @@ def test_a_turn_of_the_loop_writes_one_piece_of_one_download() -> None:
             assert sum(size for _, size in order[before:] if size > 1000) <= PIECE_BYTES
         pieces = [lines.index(line) for line, size in order if size == PIECE_BYTES]
         assert {*range(9)} == {*pieces[:20]}, "all of them go on, one after the other"
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("path", [b"/large", b"/download"])
+def test_long_bodies_rest_while_the_log_holds_replies_back(
+    path: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else those who read the whole log keep all processors from those who wait for the disk."""
+    held_back, pauses, sleep = 0, list[float](), asyncio.sleep
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        await sleep(0)
+
+    async def download(api: HttpApi) -> list[float]:
+        pauses.clear()
+        lines = [Line(api) for _ in range(2)]
+        for line in lines:
+            line.send(ASK.replace(b"/large", path))
+        while any(len(line.written) < SIZE for line in lines):
+            await sleep(0)
+        return [seconds for seconds in pauses if seconds]
+
+    def more() -> int:
+        nonlocal held_back
+        held_back += 1
+        return held_back
+
+    async def play() -> None:
+        lost = Lost()
+        monkeypatch.setattr(asyncio, "sleep", pause)
+        lost.service.long_bodies = LongBodies(lambda: held_back)
+        assert await download(lost.api) == []
+        lost.service.long_bodies = LongBodies(more)
+        assert await download(lost.api) == [REST_S] * (2 * SIZE // REST_EVERY_BYTES)
 
     asyncio.run(play())
 

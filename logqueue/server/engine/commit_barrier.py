@@ -65,6 +65,11 @@ class CommitBarrier:
         """How many replies are held back now."""
         return len(self._written) + len(self._durable)
 
+    @property
+    def held_back(self) -> int:
+        """How many replies were held back so far."""
+        return self._ticket
+
     def notify(self) -> None:
         """Tell that the log has advanced or failed. Called from the committer's thread."""
         # A caller that changes the front of the heaps checks the log again after that, so a check

@@ -440,11 +440,11 @@ class HttpExchange(msgspec.Struct, eq=False):
         writer = self.writer
         view = memoryview(part)
         for start in range(0, len(view), PIECE_BYTES):
-            async with writer.api.service.large_parts:
-                await asyncio.sleep(0)
-                if self.disconnected:
-                    return
-                writer.write_part(view[start : start + PIECE_BYTES])
+            piece = view[start : start + PIECE_BYTES]
+            await writer.api.service.long_bodies.turn(len(piece))
+            if self.disconnected:
+                return
+            writer.write_part(piece)
             await writer.drained()
 
     def _complete(self, status: int) -> None:
