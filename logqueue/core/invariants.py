@@ -60,6 +60,8 @@ def _check_schedules(state: State) -> None:
         if is_waiting and not schedules.has_turn(schedule):
             raise Contradiction(f"schedule {name}: not known by its time")
         waiting += is_waiting
+    if schedules.bytes != schedules.measured():
+        raise Contradiction(f"schedules: {schedules.bytes} bytes")
     if waiting != schedules.waiting():
         raise Contradiction("schedules by name and by time")
 

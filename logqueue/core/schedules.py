@@ -22,6 +22,8 @@ MISSED_COUNTED_MAX = 50
 """Firings of a cron text that are counted one by one when they are passed over."""
 CRON_STEP_MS = 1000
 """Times of a cron text are whole seconds."""
+SCHEDULE_BYTES = 120
+"""What a checkpoint takes for a schedule beside its texts."""
 RETRY_MS_MIN = 1000
 RETRY_MS_MAX = 60_000
 
@@ -171,14 +173,15 @@ class Schedules:
     Attributes:
         by_name: In name order.
         refused: How many wait to try a refused firing again.
+        bytes: About how much a checkpoint takes for all of them.
     """
 
-    __slots__ = ("_by_time", "by_name", "refused")
+    __slots__ = ("_by_time", "by_name", "bytes", "refused")
 
     def __init__(self) -> None:
         self.by_name: SortedDict[str, ScheduleState] = SortedDict()
         self._by_time: SortedList[tuple[int, str]] = SortedList()
-        self.refused = 0
+        self.refused = self.bytes = 0
 
     def __len__(self) -> int:
         return len(self.by_name)
@@ -202,6 +205,18 @@ class Schedules:
     def add(self, schedule: ScheduleState) -> None:
         """Take in a new schedule; `move` says when it is due."""
         self.by_name[schedule.name] = schedule
+        self.bytes += _size(schedule)
+
+    def configure(
+        self, schedule: ScheduleState, options: ScheduleOptions, next_at: int, *, paused: bool
+    ) -> None:
+        """A schedule has these options, and fires next at this time."""
+        self.move(schedule, 0)
+        self.bytes -= _size(schedule)
+        schedule.options = options
+        schedule.paused = paused
+        self.bytes += _size(schedule)
+        self.move(schedule, next_at)
 
     def remove(self, name: str) -> None:
         """Remove a schedule, if there is one."""
@@ -209,6 +224,7 @@ class Schedules:
         if schedule is not None:
             self._by_time.discard((_turn(schedule), name))
             self.refused -= schedule.retry_at > 0
+            self.bytes -= _size(schedule)
 
     def move(self, schedule: ScheduleState, next_at: int) -> None:
         """A schedule fires next at this time; 0 for never."""
@@ -235,6 +251,10 @@ class Schedules:
         """When the next schedule is due, and which; None when none is."""
         return self._by_time[0] if self._by_time else None
 
+    def measured(self) -> int:
+        """`bytes`, as counted from all schedules."""
+        return sum(map(_size, self.by_name.values()))
+
     def has_turn(self, schedule: ScheduleState) -> bool:
         """Whether a schedule is known by its time."""
         return (_turn(schedule), schedule.name) in self._by_time
@@ -242,6 +262,12 @@ class Schedules:
     def waiting(self) -> int:
         """How many are to fire."""
         return len(self._by_time)
+
+
+def _size(schedule: ScheduleState) -> int:
+    options = schedule.options
+    texts = len(options.record) + len(options.block) + len(options.cron) + len(schedule.name)
+    return SCHEDULE_BYTES + texts
 
 
 def _turn(schedule: ScheduleState) -> int:

@@ -18,6 +18,7 @@ from logqueue.core.schedules import ScheduleState
 from logqueue.errors import NotAQueue, ScheduleNotFound, Throttled, TopicNotFound
 from logqueue.model.limits import Quotas
 from logqueue.model.schedule import ScheduleOptions
+from logqueue.server.storage import compaction
 from tests.clock import ManualClock
 from tests.core.schedule_model import Firing, ModelSchedule, ScheduleModel
 from tests.core.world import World, wish
@@ -407,6 +408,22 @@ def test_a_checkpoint_has_all_schedules_in_parts() -> None:
     world.step()
     world.kill()
     assert portrait(world.state) == kept
+
+
+def test_schedules_are_live_data_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compaction does not take for garbage what the next checkpoint says again."""
+    monkeypatch.setattr(compaction, "SLACK_BYTES", 500)
+    world = World(segment_bytes=1 << 20)
+    world.put()
+    for number in range(300):
+        world.schedule(f"s{number}", every_ms=HOUR)
+    world.tidy()
+    order, segment = world.engine.journal.order, world.engine.journal.jobs.segment
+    for _ in range(3):
+        world.tidy()
+    journal = world.engine.journal
+    assert (journal.order, journal.jobs.segment) == (order, segment)
+    assert journal.live_bytes > journal.jobs.bytes_total / 3
 
 
 def test_jitter_is_the_same_whenever_it_is_computed_and_spreads() -> None:

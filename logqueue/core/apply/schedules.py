@@ -16,12 +16,9 @@ def _schedule_set(state: State, event: ev.ScheduleSet, segment: int) -> None:
     if schedule is None:
         schedule = ScheduleState(event.name, event.options, event.at)
         schedules.add(schedule)
-    schedules.move(schedule, 0)
-    schedule.options = event.options
-    schedule.paused = event.paused
     schedule.error = None
     schedule.failures = 0
-    schedules.move(schedule, event.next_at)
+    schedules.configure(schedule, event.options, event.next_at, paused=event.paused)
 
 
 def _schedule_removed(state: State, event: ev.ScheduleRemoved, segment: int) -> None:
@@ -62,14 +59,11 @@ def restate(state: State, kept: Iterable[ev.ScheduleSnapshot]) -> None:
         if schedule is None:
             schedule = ScheduleState(one.name, one.options, one.created_at)
             state.schedules.add(schedule)
-        state.schedules.move(schedule, 0)
-        schedule.options = one.options
-        schedule.paused = one.paused
         schedule.fired, schedule.skipped, schedule.missed = one.fired, one.skipped, one.missed
         schedule.last_scheduled_for = one.last_scheduled_for
         schedule.last_fired_at = one.last_fired_at
         schedule.last_seq, schedule.last_result = one.last_seq, one.last_result
-        state.schedules.move(schedule, one.next_at)
+        state.schedules.configure(schedule, one.options, one.next_at, paused=one.paused)
 
 
 APPLY: dict[type[ev.Event], Callable[[State, Any, int], None]] = {

@@ -108,7 +108,7 @@ def expire_and_measure(work: Compaction) -> Generator[None, None, int]:
         About how large the jobs log would be with nothing but live data in it, in bytes.
     """
     state = work.state
-    size = 0
+    size = state.schedules.bytes
     for count, topic in enumerate([*state.instances.values()], 1):
         if state.instances.get(topic.number) is not topic:
             continue
