@@ -25,8 +25,9 @@ PROBE := import sys; sys.version_info >= (3, 11) or sys.exit("is Python %d.%d" %
 	import importlib.util as u; u.find_spec("ensurepip") or sys.exit("cannot make environments; \
 	on Debian and Ubuntu install the package python3-venv")
 
-# $(call step,NAME,COMMAND): run a step and say how long it took.
-step = @start=$$(date +%s); $(2) && echo "$(1): ok, $$(( $$(date +%s) - start )) s"
+# $(call step,NAME,COMMAND): run a step and say how long it took; timed is the same within a recipe.
+timed = start=$$(date +%s); $(2) && echo "$(1): ok, $$(( $$(date +%s) - start )) s"
+step = @$(timed)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -93,11 +94,13 @@ test-s3: setup ## replicas on a real S3 server, built from its Go module; skippe
 	LOGQUEUE_TEST_S3_GATEWAY=$(S3_GATEWAY) LOGQUEUE_TEST_EFFORT=$${LOGQUEUE_TEST_EFFORT:-2} \
 	$(PY) -m pytest tests/replica $(ARGS)
 
+# Types take one processor for half a minute; the rules of the house are checked beside them.
 check: setup ## lint, format, types and the rules of the house
 	$(call step,lint,$(PY) -m ruff check --quiet .)
 	$(call step,format,$(PY) -m ruff format --check --quiet .)
-	$(call step,types,$(PY) -m mypy --no-error-summary)
-	$(call step,house,$(PY) -m pytest -q -q --tb=short tests/test_house.py tests/test_house_pages.py)
+	@{ $(call timed,types,$(PY) -m mypy --no-error-summary); } & types=$$!; \
+	{ $(call timed,house,$(PY) -m pytest -q -q --tb=short tests/test_house.py tests/test_house_pages.py); }; \
+	house=$$?; wait $$types && exit $$house
 
 generate: setup ## write generated files: what the table of operations says, the blocking client
 	@$(PY) -m tools.unasync
