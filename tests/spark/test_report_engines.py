@@ -12,8 +12,9 @@ import pytest
 
 from logqueue.pipeline.engines.duckdb.reports import build
 from logqueue.pipeline.engines.spark.reports import report_parts
-from logqueue.pipeline.engines.spark.reports.job import changed, opened_reports
+from logqueue.pipeline.engines.spark.reports.job import SparkReports, changed, opened_reports
 from logqueue.pipeline.lifecycle import tables
+from logqueue.pipeline.lifecycle.table_kind import TableKind
 from logqueue.pipeline.reports.explain import explanations
 from logqueue.pipeline.reports.queries.definitions import filled
 from logqueue.pipeline.reports.queries.dialect import DUCKDB, SPARK
@@ -36,9 +37,12 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
+BUCKET = 3_600_000
 EVERY = [kind.name for kind in tables.REPORTS]
 LARGE = {"report_throughput": ["parquet", "csv"], "report_backlog": ["csv"]}
 """Tables that go the way of the large ones: their tasks write the files, in these formats."""
+WRITTEN = {"report_sla", "report_explanations", *LARGE}
+"""Tables that are written, too; a small one, one that is made of answers, and large ones."""
 
 
 def test_both_engines_say_the_same(
@@ -46,7 +50,7 @@ def test_both_engines_say_the_same(
 ) -> None:
     end = START + 260_000_000
     found = truth_of([p for p in plays(scaled(25, 400), steps=40) if p.events], end)
-    scope = ReportScope(START, end, 3_600_000, {"wait": 10_000, "run": 2_000, "e2e": 60_000})
+    scope = ReportScope(START, end, BUCKET, {"wait": 10_000, "run": 2_000, "e2e": 60_000})
     expected = build(found.jobs, found.attempts, scope, EVERY)
     tree = DirectoryTree(tmp_path)
     # Of rows that a plan has in itself, Spark knows that they are few.
@@ -55,25 +59,13 @@ def test_both_engines_say_the_same(
     with opened_reports(spark, scope, *frames) as reports:
         reports.prepare(EVERY)
         for name in EVERY:
-            if name in LARGE:
-                monkeypatch.setattr(report_parts, "PACK_BYTES", 0)
-                monkeypatch.setattr(report_parts, "PAGE_ROWS_MAX", 1)
-            made = reports.write(tables.BY_NAME[name], tree, LARGE.get(name, ["parquet"]))
-            monkeypatch.undo()
-            assert made.rows == expected[name].num_rows, name
-            # Random histories have nothing to explain; see the test below.
-            assert made.rows > 0 or name == "report_explanations", name
-            rows = made.table
-            if name in LARGE:
-                assert rows is None
-                parents = [Path(file).parent.name for file in made.files]
-                assert parents == [f"{name}.{kind}" for kind in LARGE[name]]
-                # Of all its rows in buckets of the same length, nothing is left out.
-                rows = reports.shorten(tables.BY_NAME[name], scope.bucket, made.rows + 1)
-                rows = rows.select(tables.BY_NAME[name].names).cast(tables.BY_NAME[name].arrow())
+            kind = tables.BY_NAME[name]
+            if name in WRITTEN:
+                rows = written(reports, kind, tree, expected[name].num_rows, monkeypatch)
             else:
-                assert rows == pq.read_table(str(tmp_path / f"{name}.parquet"))
-            assert rows is not None
+                rows = reports.rows(kind).toArrow().cast(kind.arrow())
+            # Random histories have nothing to explain; see the test below.
+            assert rows.num_rows > 0 or name == "report_explanations", name
             assert in_order(rows, name) == in_order(expected[name], name), name
         plan = reports.rows(tables.BY_NAME["report_failures"])._jdf.queryExecution().optimizedPlan()
         assert "WindowGroupLimit" in plan.toString(), "each task keeps its worst first"
@@ -81,6 +73,31 @@ def test_both_engines_say_the_same(
     left = {file.name.partition("/")[0] for file in tree.files()}
     assert "report_backlog.parquet" not in left and not [n for n in left if n[0] == "_"]
     assert not spark.sql("SHOW VIEWS LIKE 'logqueue_*'").collect()
+
+
+def written(
+    reports: SparkReports,
+    kind: TableKind,
+    tree: DirectoryTree,
+    rows: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> pa.Table:
+    """What the files of a table say that was written, with so many rows."""
+    if kind.name not in LARGE:
+        made = reports.write(kind, tree, ["parquet"])
+        assert made.rows == rows
+        assert made.table == pq.read_table(tree.path(f"{kind.name}.parquet"))
+        return made.table
+    with monkeypatch.context() as context:
+        context.setattr(report_parts, "PACK_BYTES", 0)
+        context.setattr(report_parts, "PAGE_ROWS_MAX", 1)
+        made = reports.write(kind, tree, LARGE[kind.name])
+    assert made.rows == rows and made.table is None
+    parents = [Path(file).parent.name for file in made.files]
+    assert parents == [f"{kind.name}.{name}" for name in LARGE[kind.name]]
+    # In buckets of the same length, these are all rows as they are in the files.
+    found = reports.shorten(kind, BUCKET, rows + 1)
+    return found.select(kind.names).cast(kind.arrow())
 
 
 def test_what_is_kept_has_no_empty_parts(spark: SparkSession) -> None:

@@ -46,9 +46,9 @@ def windows(width: int, end: int, dialect: Dialect) -> str:
     """How many there are, how many of them are bad, and their ms: by topic, metric and stretch."""
     return f"""
         {_events(end, dialect)}
-        SELECT e.place, max(e.topic) AS topic, e.metric, e.at_ms - e.at_ms % {width} AS win,
+        SELECT e.place, e.topic, e.metric, e.at_ms - e.at_ms % {width} AS win,
             count(*) AS n, CAST(sum(e.bad) AS BIGINT) AS bad, CAST(sum(e.ms) AS BIGINT) AS ms
-        FROM events e GROUP BY 1, 3, 4"""
+        FROM events e GROUP BY 1, 2, 3, 4"""
 
 
 def contributions(chosen: Sequence[Stretch], end: int, dialect: Dialect) -> str:
