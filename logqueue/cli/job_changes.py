@@ -33,6 +33,7 @@ _ACTIONS = {
     "release": "held jobs can be claimed now, as if never delivered",
     "cancel": "waiting and held jobs are removed",
     "return": "leases end, and their jobs can be claimed now",
+    "prioritize": "waiting and held jobs have this priority from now on, 0 to 9",
 }
 _DONE = {
     "retry": "retried",
@@ -41,6 +42,7 @@ _DONE = {
     "release": "released",
     "cancel": "cancelled",
     "return": "returned",
+    "prioritize": "prioritized",
 }
 
 
@@ -49,7 +51,7 @@ def add_to(commands: Commands) -> None:
     change = commands.add_calling(
         COMMAND,
         _change,
-        "retry, delay, hold, release, cancel or return many jobs (jobs change)",
+        "retry, delay, hold, cancel or otherwise change many jobs (jobs change)",
         more="Selects jobs as `logqueue jobs` does; without a filter, all to which the action "
         "applies. --dry-run says how many.",
         examples=(
@@ -59,11 +61,15 @@ def add_to(commands: Commands) -> None:
             "logqueue jobs change thumbnails --cancel --min-age 7d --rate 500 --yes",
         ),
     )
+    # The actions in one line would be longer than a screen is wide; they are listed below it.
+    change.usage = "logqueue change-jobs QUEUE ACTION [FILTER ...] [--dry-run] [...]"
     change.add_argument("queue")
     action = change.add_mutually_exclusive_group(required=True)
     for name, what in _ACTIONS.items():
         if name == "delay":
             action.add_argument("--delay", type=duration_ms, metavar="TIME", help=what)
+        elif name == "prioritize":
+            action.add_argument("--prioritize", type=natural, metavar="N", help=what)
         else:
             action.add_argument(
                 f"--{name}", dest="action", action="store_const", const=name, help=what
@@ -119,6 +125,8 @@ def add_filter(parser: argparse.ArgumentParser) -> None:
         "--min-deliveries", type=natural, metavar="N", help="delivered at least so often"
     )
     parser.add_argument("--text", help="with this text in data, tag, key or last error")
+    parser.add_argument("--priority", type=natural, metavar="N", help="with this priority")
+    parser.add_argument("--group", help="of this group")
 
 
 def filter_of(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -140,13 +148,18 @@ def filter_of(arguments: argparse.Namespace) -> dict[str, Any]:
         "max_age_ms": arguments.max_age,
         "min_deliveries": arguments.min_deliveries,
         "text": arguments.text,
+        "priority": arguments.priority,
+        "group": arguments.group,
     }
 
 
 def _change(arguments: argparse.Namespace) -> int:
     action: JobAction = arguments.action or "delay"
+    if arguments.prioritize is not None:
+        action = "prioritize"
     asked = {
         **filter_of(arguments),
+        "new_priority": arguments.prioritize,
         "seqs": arguments.seq,
         "operation": arguments.operation,
         "delay_ms": arguments.delay,

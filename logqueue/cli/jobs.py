@@ -298,6 +298,8 @@ def _jobs(arguments: argparse.Namespace) -> int:
         TableColumn("holder", is_optional=True),
         TableColumn("tag", is_optional=True),
         TableColumn("key", is_optional=True),
+        number("priority", is_optional=True),
+        TableColumn("group", is_optional=True),
         TableColumn("last error", is_long=True, is_optional=True),
         TableColumn("data", is_long=True),
     )
@@ -334,6 +336,8 @@ def _rows(found: Iterable[JobView]) -> Iterator[tuple[object, ...]]:
             job.node,
             job.tag,
             job.key,
+            job.priority or None,
+            job.group,
             job.last_error,
             output.to_json(job.data),
         )
@@ -363,6 +367,8 @@ def _job(arguments: argparse.Namespace) -> int:
             ("expires", output.when(job.expires_at)),
             ("tag", job.tag),
             ("key", job.key),
+            ("priority", job.priority or None),
+            ("group", job.group),
             ("last error", job.last_error),
             ("meta", None if job.meta is None else output.to_json(job.meta)),
             ("data", output.to_json(job.data)),

@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     from logqueue.client import NewRecord
 
 MORE = ("node", "meta", "not_before", "max_deliveries", "key", "on_conflict")
+FLAGS = {
+    "tag": "tag",
+    "delay": "delay_ms",
+    "ttl": "ttl_ms",
+    "priority": "priority",
+    "group": "group",
+}
+"""What flags say of all records, by their names."""
 """What a whole record can say, beside its data and what flags say as well."""
 
 
@@ -70,14 +78,14 @@ def records(lines: Counted, kind: str, arguments: argparse.Namespace) -> Iterato
 
     Args:
         kind: jsonl, csv or text.
-        arguments: Those of `logqueue append`: tag, delay, ttl, records.
+        arguments: Those of `logqueue append`: `FLAGS`, and records.
 
     Raises:
         BadLine: A line is not a record.
     """
     from logqueue.client import NewRecord
 
-    common = {"tag": arguments.tag, "delay_ms": arguments.delay, "ttl_ms": arguments.ttl}
+    common = {member: getattr(arguments, flag) for flag, member in FLAGS.items()}
     if arguments.records and kind == "jsonl":
         return _whole(lines, common)
     if arguments.records:

@@ -103,6 +103,10 @@ def _add_append(commands: Commands) -> None:
     )
     append.add_argument("--ttl", type=duration_ms, metavar="TIME", help="how long the records live")
     append.add_argument(
+        "--priority", type=natural, metavar="N", help="queues: 0 to 9; a higher one goes first"
+    )
+    append.add_argument("--group", help="queues: whose jobs they are, where the queue has groups")
+    append.add_argument(
         "--create", action="store_true", help="create the topic as a log if it does not exist"
     )
     append.add_argument(

@@ -46,6 +46,8 @@ class NewRecord(msgspec.Struct, omit_defaults=True, frozen=True):
         max_deliveries: Overrides the queue's.
         key: At most one waiting job of a queue has this key, up to 256 bytes.
         on_conflict: What a write does when a waiting job has the key; "replace" when not given.
+        priority: 0 to 9; jobs with a higher one go first.
+        group: Whose job it is, up to 128 bytes, for queues that have `groups`.
         then: The steps that follow the job, 32 at most: when it is acked, the first of them is
             written, with its result in the meta as `$input`, and so on.
         batch: The batch that the job is in.
@@ -61,6 +63,8 @@ class NewRecord(msgspec.Struct, omit_defaults=True, frozen=True):
     max_deliveries: int | None = None
     key: str | None = None
     on_conflict: Literal["replace", "keep", "reject"] | None = None
+    priority: int | None = None
+    group: str | None = None
     then: Sequence[NextStep] | None = None
     batch: str | None = None
 

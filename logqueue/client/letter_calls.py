@@ -29,12 +29,14 @@ def edit_job(
     tag: str | Any | None = UNSET,
     meta: Any = UNSET,
     retry: bool = False,
+    priority: int | None = None,
 ) -> Call[JobEdited]:
     """Give a waiting or held job other content; it keeps its seq, key and deliveries.
 
     Args:
         data, tag, meta: What is given is replaced; None as `tag` or `meta` removes it.
         retry: Make it ready now: a delay ends, a hold is released.
+        priority: 0 to 9; a higher one goes first.
 
     Raises:
         TopicNotFound, NotAQueue: There is no such queue.
@@ -45,6 +47,8 @@ def edit_job(
     for name, value in (("data", data), ("tag", tag), ("meta", meta)):
         if value is not UNSET:
             body[name] = value
+    if priority is not None:
+        body["priority"] = priority
     return call(EDIT_JOB, queue, str(seq), body=body)
 
 

@@ -94,6 +94,8 @@ def job_page(
     max_age_ms: int | None = None,
     min_deliveries: int | None = None,
     text: str | None = None,
+    priority: int | None = None,
+    group: str | None = None,
     after: int | None = None,
     limit: int | None = None,
     data: bool = True,
@@ -108,6 +110,8 @@ def job_page(
         min_age_ms, max_age_ms: Only jobs written at least, or at most, so long ago.
         min_deliveries: Only jobs delivered at least so often.
         text: Only jobs with this text in their data, tag, key or last error.
+        priority: Only jobs with this priority.
+        group: Only jobs of this group.
         after: Only jobs with a higher seq.
         limit: Jobs at most, up to 1000; 100 when not given.
         data: False leaves payloads out.
@@ -124,6 +128,8 @@ def job_page(
         max_age_ms=max_age_ms,
         min_deliveries=min_deliveries,
         text=text,
+        priority=priority,
+        group=group,
         after=after,
         limit=limit,
         data=None if data else False,
@@ -142,6 +148,8 @@ def jobs(
     max_age_ms: int | None = None,
     min_deliveries: int | None = None,
     text: str | None = None,
+    priority: int | None = None,
+    group: str | None = None,
     after: int | None = None,
     data: bool = True,
 ) -> Listing[JobView]:
@@ -158,6 +166,8 @@ def jobs(
             max_age_ms=max_age_ms,
             min_deliveries=min_deliveries,
             text=text,
+            priority=priority,
+            group=group,
             after=at,
             limit=JOBS_PER_PAGE,
             data=data,
@@ -210,10 +220,13 @@ def change_jobs(
     max_age_ms: int | None = None,
     min_deliveries: int | None = None,
     text: str | None = None,
+    priority: int | None = None,
+    group: str | None = None,
     seqs: Iterable[int] | None = None,
     before_seq: int | None = None,
     operation: str | None = None,
     delay_ms: int | None = None,
+    new_priority: int | None = None,
     force: bool = False,
     limit: int | None = None,
     rate_per_s: int | None = None,
@@ -228,13 +241,14 @@ def change_jobs(
             reset. "delay": ready and delayed jobs are claimable after `delay_ms`. "hold": they are
             not claimable until released. "release": held jobs are ready, with their deliveries
             reset. "cancel": waiting and held jobs are removed. "return": leases end, and their jobs
-            are claimable now.
-        state, tag, key, node, min_age_ms, max_age_ms, min_deliveries, text: Which jobs, as for
-            `job_page`; all when none is given.
+            are claimable now. "prioritize": waiting and held jobs have `new_priority` from now on.
+        state, tag, key, node, min_age_ms, max_age_ms, min_deliveries, text, group: Which jobs,
+            as for `job_page`; all when none is given.
         seqs: Only these, up to 10 000.
         before_seq: Only jobs with a lower seq.
         operation: Only the jobs that this operation has changed: its `undo` names the action.
         delay_ms: Of "delay", up to a year.
+        new_priority: Of "prioritize", 0 to 9.
         force: "cancel" also jobs in flight.
         limit: How many at most.
         rate_per_s: How many per second at most.
@@ -256,6 +270,8 @@ def change_jobs(
         max_age_ms=max_age_ms,
         min_deliveries=min_deliveries,
         text=text,
+        priority=priority,
+        group=group,
         seqs=None if seqs is None else [*seqs],
         before_seq=before_seq,
         operation=operation,
@@ -263,6 +279,7 @@ def change_jobs(
     body = given(
         action=action,
         delay_ms=delay_ms,
+        priority=new_priority,
         force=True if force else None,
         limit=limit,
         rate_per_s=rate_per_s,

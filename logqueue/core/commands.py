@@ -371,7 +371,7 @@ class Release(Command[ReleaseResult], frozen=True):
     seqs: Sequence[int]
 
 
-JobAction = Literal["retry", "delay", "hold", "release", "cancel", "return"]
+JobAction = Literal["retry", "delay", "hold", "release", "cancel", "return", "prioritize"]
 
 
 class ChangeJobs(Command[ChangeResult], frozen=True):
@@ -381,9 +381,11 @@ class ChangeJobs(Command[ChangeResult], frozen=True):
     Attributes:
         action: "retry": claimable now; held ones as if never delivered. "delay": claimable after
             `delay_ms`. "hold": not claimable until released. "release": the end of that. "cancel":
-            removed. "return": their leases end, and they are claimable now.
+            removed. "return": their leases end, and they are claimable now. "prioritize": they have
+            `priority` from now on.
         states: At most those that the action applies to: see `APPLIES_TO`.
         delay_ms: Of "delay".
+        priority: Of "prioritize".
     """
 
     makes_copies: ClassVar[bool] = True
@@ -393,6 +395,7 @@ class ChangeJobs(Command[ChangeResult], frozen=True):
     seqs: Sequence[int]
     states: frozenset[JobState]
     delay_ms: int = 0
+    priority: int = 0
 
 
 APPLIES_TO: Mapping[JobAction, frozenset[JobState]] = {
@@ -402,6 +405,7 @@ APPLIES_TO: Mapping[JobAction, frozenset[JobState]] = {
     "release": frozenset(("held",)),
     "cancel": frozenset(("ready", "delayed", "held", "in_flight")),
     "return": frozenset(("in_flight",)),
+    "prioritize": frozenset(("ready", "delayed", "held")),
 }
 """The states of jobs that an action changes."""
 

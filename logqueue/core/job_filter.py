@@ -21,7 +21,7 @@ from logqueue.core.leases import JobEntry
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.record_times import seq_of
 from logqueue.core.selection import matching_parts
-from logqueue.events.block import DATA, KEY, TAG, BlockView
+from logqueue.events.block import DATA, GROUP, KEY, PRIORITY, TAG, BlockView
 from logqueue.events.split_block import SplitBlock
 from logqueue.model import limits
 from logqueue.model.tag_predicate import Predicate
@@ -48,6 +48,8 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
         needles: One of these byte strings is in its data, tag, key or last error: the ways in which
             one text may be written; empty for any. See `needles_of`.
         seqs: Is one of these; None for any.
+        priority: Has this priority; None for any.
+        group: Has this group, a JSON string fragment.
     """
 
     states: frozenset[JobState] = frozenset()
@@ -59,6 +61,8 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     min_deliveries: int = 0
     needles: tuple[bytes, ...] = ()
     seqs: Sequence[int] | None = None
+    priority: int | None = None
+    group: bytes | None = None
 
     @property
     def has_entries_only(self) -> bool:
@@ -134,6 +138,8 @@ class JobFilterRun:
         self._oldest = None if wanted.max_age_ms is None else now - wanted.max_age_ms
         self._has_ages = self._newest is not None or self._oldest is not None
         self._seqs = None if wanted.seqs is None else frozenset(wanted.seqs)
+        asked = (wanted.key, wanted.match, wanted.group, wanted.priority)
+        self._has_columns = bool(wanted.needles) or any(value is not None for value in asked)
         self._batch: Batch | None = None
         self._view: BlockView | None = None
         self._data: object = None
@@ -168,9 +174,13 @@ class JobFilterRun:
             return False
         if self._has_ages and not self._is_of_age(batch.ts_at(index)):
             return False
-        if wanted.key is None and wanted.match is None and not wanted.needles:
+        if not self._has_columns:
             return True
         view = self._view_of(batch)
+        if wanted.group is not None and view.text(GROUP, index) != wanted.group:
+            return False
+        if wanted.priority is not None and view.number(PRIORITY, index) != wanted.priority:
+            return False
         if wanted.key is not None and view.text(KEY, index) != wanted.key:
             return False
         if wanted.match is not None and not wanted.match.matches_fragment(view.text(TAG, index)):

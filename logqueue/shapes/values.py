@@ -11,7 +11,7 @@ TopicType = Literal["log", "queue"]
 Durability = Literal["ephemeral", "memory", "disk", "fsync"]
 Guarantee = Literal["at_least_once", "exactly_once"]
 GapReason = Literal["cap", "ttl", "mixed", "recreated", "source_trim", "from_seq_too_old"]
-JobAction = Literal["retry", "delay", "hold", "release", "cancel", "return"]
+JobAction = Literal["retry", "delay", "hold", "release", "cancel", "return", "prioritize"]
 JobState = Literal["ready", "delayed", "in_flight", "held"]
 JobEnding = Literal[
     "acked",

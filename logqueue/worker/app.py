@@ -106,6 +106,7 @@ class App:
         ack_policy: AckPolicy = ...,
         run_in: RunIn | None = ...,
         schedule: ScheduleTimes | Iterable[ScheduleTimes] = ...,
+        priority: int | None = ...,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
     def task(
@@ -121,6 +122,7 @@ class App:
         ack_policy: AckPolicy = AckPolicy.NACK_ON_ERROR,
         run_in: RunIn | None = None,
         schedule: ScheduleTimes | Iterable[ScheduleTimes] = (),
+        priority: int | None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]] | Task[P, R]:
         """Make a function a task: jobs of `queue` can call it. Works as `@app.task` too.
 
@@ -136,6 +138,7 @@ class App:
                 others) or `process`, for code that holds the interpreter lock.
             schedule: When it runs by itself: a `Cron`, an `Every`, or several. A worker declares
                 them when it starts.
+            priority: 0 to 9, of its jobs that are sent without one; a higher one goes first.
 
         Raises:
             ValueError: The name is taken, the queue has a consumer, or a bound is violated.
@@ -159,6 +162,7 @@ class App:
                 timeout=timeout,
                 concurrency=concurrency,
                 run_in=where(function, run_in),
+                priority=priority,
             )
             schedules = declared(schedule, called, queue, arguments)
             self.handlers.add_task(handler)

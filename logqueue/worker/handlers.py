@@ -31,6 +31,7 @@ class Handler:
         concurrency: Runs at once; None leaves it to the worker.
         timeout: Seconds a run may take; None for no bound.
         run_in: Where the function runs.
+        priority: What jobs of a task have that are sent without one; None for none.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Handler:
     timeout: float | None = None
     concurrency: int | None = None
     run_in: RunIn = "loop"
+    priority: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot work.
@@ -53,6 +55,8 @@ class Handler:
             raise ValueError(f"{self.name}: timeout is in seconds and must be above 0")
         if self.concurrency is not None and self.concurrency < 1:
             raise ValueError(f"{self.name}: concurrency must be at least 1")
+        if self.priority is not None and not 0 <= self.priority <= 9:
+            raise ValueError(f"{self.name}: priority must be from 0 to 9")
         if is_async(self.function) is not (self.run_in == "loop"):
             raise ValueError(
                 f"{self.name}: an async function runs on the loop, any other in a thread or process"

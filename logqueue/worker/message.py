@@ -25,6 +25,8 @@ class Message:
         key: At most one waiting job of a queue has it.
         on_conflict: What happens to a waiting job with this key; None for the server's default.
         max_deliveries: Overrides the queue's.
+        priority: 0 to 9; jobs with a higher one go first.
+        group: Whose job it is, for queues that have `groups`.
     """
 
     queue: str
@@ -36,6 +38,8 @@ class Message:
     key: str | None = None
     on_conflict: OnConflict | None = None
     max_deliveries: int | None = None
+    priority: int | None = None
+    group: str | None = None
 
     def record(self) -> NewRecord:
         """The record to write."""
@@ -48,4 +52,6 @@ class Message:
             max_deliveries=self.max_deliveries,
             key=self.key,
             on_conflict=self.on_conflict,
+            priority=self.priority,
+            group=self.group,
         )

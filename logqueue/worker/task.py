@@ -78,12 +78,14 @@ class Task(Generic[P, R]):
     Attributes:
         name: What it is called in payloads.
         queue: Where its jobs go.
+        priority: What its jobs have that are sent without one; None for none.
         function: The function itself.
     """
 
     def __init__(self, handler: Handler, outbox: Outbox, arguments: Arguments) -> None:
         self.name = handler.name
         self.queue = handler.queue
+        self.priority = handler.priority
         self.function = cast(Callable[P, R], handler.function)
         self.__doc__ = handler.function.__doc__
         self.__module__ = handler.function.__module__
@@ -109,6 +111,8 @@ class Task(Generic[P, R]):
         meta: Mapping[str, Any] | None = None,
         max_deliveries: int | None = None,
         queue: str | None = None,
+        priority: int | None = None,
+        group: str | None = None,
     ) -> Sender[P]:
         """A sender with these options; it may be kept and used many times.
 
@@ -122,6 +126,8 @@ class Task(Generic[P, R]):
             meta: Travels beside the data.
             max_deliveries: Overrides the queue's.
             queue: Another queue than the task's own, one whose workers know this task.
+            priority: 0 to 9; jobs with a higher one go first. None for the task's own.
+            group: Whose job it is, for queues that have `groups`.
         """
         options = Message(
             queue=queue or self.queue,
@@ -133,6 +139,8 @@ class Task(Generic[P, R]):
             key=key,
             on_conflict=on_conflict,
             max_deliveries=max_deliveries,
+            priority=self.priority if priority is None else priority,
+            group=group,
         )
         return Sender(self._outbox, self._arguments, options)
 

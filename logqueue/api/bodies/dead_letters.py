@@ -12,6 +12,7 @@ import msgspec
 
 from logqueue.api.bodies.jobs import checked_seqs
 from logqueue.api.bodies.reader import BodyReader, decode
+from logqueue.api.bodies.records import Priority
 from logqueue.api.bodies.unknown_members import Ignore
 from logqueue.core import commands as cmd
 from logqueue.core.letters import LetterFilter
@@ -58,6 +59,7 @@ class EditBody(msgspec.Struct):
     tag: str | msgspec.UnsetType | None = msgspec.UNSET
     meta: msgspec.Raw = _ABSENT
     retry: bool = False
+    priority: Priority | None = None
 
 
 class LettersPace(NamedTuple):
@@ -163,15 +165,16 @@ def edit_command(topic: str, seq: int, body: bytes, ignore: Ignore | None = None
         tag = b"" if decoded.tag is None else blocks.write_string(decoded.tag)
         if decoded.tag is not None and len(decoded.tag.encode()) > limits.TAG_BYTES_MAX:
             raise InvalidRequest(f"`tag` is over {limits.TAG_BYTES_MAX} bytes")
-    if data is None and meta is None and tag is None and not decoded.retry:
-        raise InvalidRequest("nothing to change: give `data`, `tag`, `meta` or `retry`")
+    given = (data, meta, tag, decoded.priority)
+    if not decoded.retry and all(value is None for value in given):
+        raise InvalidRequest("nothing to change: give `data`, `tag`, `meta`, `priority` or `retry`")
     if meta:
         if len(meta) > limits.META_BYTES_MAX:
             raise InvalidRequest(f"`meta` is over {limits.META_BYTES_MAX} bytes of JSON")
         if meta.startswith(b"{") and len(decode(_meta_keys, meta)) > limits.META_KEYS_MAX:
             raise InvalidRequest(f"`meta` has over {limits.META_KEYS_MAX} keys")
     _require_size(data or b"", meta or b"")
-    return cmd.EditJob(topic, seq, data, tag, meta, decoded.retry)
+    return cmd.EditJob(topic, seq, data, tag, meta, decoded.retry, decoded.priority)
 
 
 def _pace(body: LettersBody) -> LettersPace:

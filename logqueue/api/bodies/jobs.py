@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple, get_args
 import msgspec
 
 from logqueue.api.bodies.reader import U32, BodyReader
+from logqueue.api.bodies.records import Priority
 from logqueue.api.bodies.unknown_members import Ignore
 from logqueue.core import commands as cmd
 from logqueue.core.job_filter import JobFilter, needles_of
@@ -62,6 +63,8 @@ class JobFilterBody(msgspec.Struct, forbid_unknown_fields=True):
     max_age_ms: U64 | None = None
     min_deliveries: U32 = 0
     text: str | None = None
+    priority: Priority | None = None
+    group: str | None = None
     seqs: list[U64] | None = None
     before_seq: U64 | None = None
     operation: str | None = None
@@ -73,6 +76,7 @@ class ChangeJobsBody(msgspec.Struct):
     action: cmd.JobAction
     filter: JobFilterBody
     delay_ms: U64 | None = None
+    priority: Priority | None = None
     force: bool = False
     limit: U64 | None = None
     rate_per_s: U32 | None = None
@@ -143,6 +147,10 @@ def read_change_body(body: bytes, ignore: Ignore | None = None) -> ChangeJobsBod
             raise InvalidRequest(f"`delay_ms` must be at most {limits.DELAY_MS_MAX} (a year)")
     elif decoded.delay_ms is not None:
         raise InvalidRequest(f'`delay_ms` is for the action "delay", not "{decoded.action}"')
+    if decoded.action == "prioritize" and decoded.priority is None:
+        raise InvalidRequest('the action "prioritize" needs `priority`')
+    if decoded.action != "prioritize" and decoded.priority is not None:
+        raise InvalidRequest(f'`priority` is for the action "prioritize", not "{decoded.action}"')
     if decoded.limit == 0:
         raise InvalidRequest("`limit` must be at least 1; leave it out to change all")
     if decoded.rate_per_s is not None and not 1 <= decoded.rate_per_s <= limits.RATE_PER_S_MAX:
@@ -188,6 +196,8 @@ def job_filter(body: ChangeJobsBody, of_operation: Sequence[int] | None = None) 
         max_age_ms=wanted.max_age_ms,
         min_deliveries=wanted.min_deliveries,
         needles=_needles(wanted.text),
+        priority=wanted.priority,
+        group=None if wanted.group is None else blocks.write_string(wanted.group),
         seqs=_both(wanted.seqs, of_operation),
     )
 
@@ -238,7 +248,7 @@ def read_job_query(query: Mapping[str, str]) -> JobQuery:
     for name in query.get("state", "").split(","):
         if name:
             states.add(_state(name))
-    tag, key = query.get("tag"), query.get("key")
+    tag, key, group = query.get("tag"), query.get("key"), query.get("group")
     limit = _number(query, "limit", limits.JOBS_LISTED_DEFAULT, limits.U32_MAX)
     wanted = JobFilter(
         states=frozenset(states),
@@ -249,13 +259,15 @@ def read_job_query(query: Mapping[str, str]) -> JobQuery:
         max_age_ms=_number_if_given(query, "max_age_ms"),
         min_deliveries=_number(query, "min_deliveries", 0, limits.U32_MAX),
         needles=_needles(query.get("text")),
+        priority=_number_if_given(query, "priority", limits.JOB_PRIORITY_MAX),
+        group=None if group is None else blocks.write_string(group),
     )
     after = _number(query, "after", 0, limits.U64_MAX)
     return JobQuery(wanted, after, min(max(limit, 1), limits.JOBS_LISTED_MAX))
 
 
-def _number_if_given(query: Mapping[str, str], name: str) -> int | None:
-    return _number(query, name, 0, limits.U64_MAX) if name in query else None
+def _number_if_given(query: Mapping[str, str], name: str, most: int = limits.U64_MAX) -> int | None:
+    return _number(query, name, 0, most) if name in query else None
 
 
 def _needles(text: str | None) -> tuple[bytes, ...]:

@@ -45,12 +45,16 @@ def _change_forms() -> Iterator[Schema]:
                 "action": {"const": action},
                 "filter": {"properties": {"state": {"anyOf": state}}},
                 "delay_ms": {"type": "null"},
+                "priority": {"type": "null"},
             }
             if action == "cancel":
                 members["force"] = {"const": force}
             if action == "delay":
                 members["delay_ms"] = {"type": "integer", "maximum": limits.DELAY_MS_MAX}
                 yield {"required": ["delay_ms"], "properties": members}
+            elif action == "prioritize":
+                members["priority"] = {"type": "integer"}
+                yield {"required": ["priority"], "properties": members}
             else:
                 yield {"properties": members}
 
@@ -84,6 +88,12 @@ OPERATIONS = (
                 {**TEXT, "maxLength": limits.SEARCH_TEXT_CHARS_MAX},
                 "Only jobs with this text in `data`, tag, key or `last_error`; case counts.",
             ),
+            Parameter(
+                "priority",
+                {"type": "integer", "minimum": 0, "maximum": limits.JOB_PRIORITY_MAX},
+                "Only jobs with this priority.",
+            ),
+            Parameter("group", TEXT, "Only jobs of this group."),
             Parameter("after", {**U64, "default": 0}, "Only jobs with a higher `$seq`."),
             Parameter(
                 "limit",
@@ -309,8 +319,9 @@ OPERATIONS = (
         group="jobs",
         summary="Change many jobs",
         doc="change-many-jobs",
-        text="Retries, delays, holds, releases, cancels or returns the jobs that a filter "
-        "selects, as a background operation. Jobs written after its start are not selected.",
+        text="Retries, delays, holds, releases, cancels, returns or prioritizes the jobs that "
+        "a filter selects, as a background operation. Jobs written after its start are not "
+        "selected.",
         body=job_bodies.ChangeJobsBody,
         only={"anyOf": [*_change_forms()]},
         asks={

@@ -26,8 +26,10 @@ from logqueue.core.decide.decision import Decision
 from logqueue.core.decide.expiry import expire
 from logqueue.core.decide.job_edits import edit_job
 from logqueue.core.decide.redrive import redrive
+from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
+from logqueue.events.block import has_job_texts
 
 C = TypeVar("C", bound=cmd.Command[Any])
 R = TypeVar("R")
@@ -67,7 +69,8 @@ def joining(state: State, commands: Sequence[cmd.Command[Any]]) -> int:
         for count, command in enumerate(commands):
             assert isinstance(command, cmd.Append)
             has_numbers = command.block[2] or command.block[3]
-            if command.key is not None or command.keyed or has_numbers:
+            is_refused = has_job_texts(command.block) and not isinstance(topic, QueueTopic)
+            if command.key is not None or command.keyed or has_numbers or is_refused:
                 return count
     elif kind is cmd.AckJobs:
         if topic.config.archive is not None or topic.has_steps:

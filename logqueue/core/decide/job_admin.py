@@ -11,6 +11,7 @@ from logqueue.core.decide.copies import removable
 from logqueue.core.decide.dead_letters import hold
 from logqueue.core.decide.decision import AfterApply, Decision
 from logqueue.core.decide.endings import finish
+from logqueue.core.decide.job_edits import reprioritize
 from logqueue.core.job_filter import state_of
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
@@ -104,6 +105,10 @@ def change(state: State, command: cmd.ChangeJobs, now: int) -> Decision[cmd.Chan
     elif command.action == "return":
         some, events = _returned(topic, found[: limits.CHANGED_PER_PASS_MAX], now)
         return Decision(events, cmd.ChangeResult(some, found[limits.CHANGED_PER_PASS_MAX :]))
+    elif command.action == "prioritize":
+        some = found[: min(limits.CHANGED_PER_PASS_MAX, topic.removed_max)]
+        some = some[: topic.fitting(some, limits.COPIED_BYTES_MAX)]
+        events = reprioritize(topic, some, command.priority, now)
     else:
         some = found[: min(limits.CHANGED_PER_PASS_MAX, topic.removed_max)]
         events = _placed(topic, command, some, now)

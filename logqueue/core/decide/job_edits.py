@@ -9,6 +9,8 @@ by a time of its own (`record_times.is_timed`), and that time is written with it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from logqueue import events as ev
 from logqueue.core import commands as cmd
 from logqueue.core.decide.decision import AfterApply, Decision
@@ -47,7 +49,7 @@ def edit_job(state: State, command: cmd.EditJob, now: int) -> Decision[cmd.EditR
     events: list[ev.Event] = []
     if job.state == "held" and command.retry:
         events.append(ev.HoldsReleased(now, topic.number, [seq]))
-    block = _edited(topic, job, command, due, now)
+    block = _edited(topic, [job], command, [due], now)
     replaced = [(seq, _REPLACED)]
     events.append(ev.RecordsReplaced(now, topic.number, [block], None, replaced, topic.head))
     if seq in topic.queue.jobs and (job.state != "held" or command.retry):
@@ -74,8 +76,60 @@ def _require_waiting(topic: QueueTopic, job: JobSummary) -> None:
             )
 
 
-def _edited(topic: QueueTopic, job: JobSummary, command: cmd.EditJob, due: int, now: int) -> bytes:
-    """The block with the content that the job is to have.
+def reprioritize(topic: QueueTopic, seqs: Sequence[int], priority: int, now: int) -> list[ev.Event]:
+    """The events that give waiting or held jobs, ascending, another priority; they keep all else.
+
+    Raises:
+        StorageUnreadable: The disk does not give the data of one.
+    """
+    jobs = [job for seq in seqs if (job := describe_job(topic, seq)) and job.priority != priority]
+    if not jobs:
+        return []
+    dues = [job.not_before if job.state == "delayed" else 0 for job in jobs]
+    command = cmd.EditJob(topic.name, 0, priority=priority)
+    block = _edited(topic, jobs, command, dues, now)
+    replaced = [(job.seq, _REPLACED) for job in jobs]
+    events: list[ev.Event] = [
+        ev.RecordsReplaced(now, topic.number, [block], None, replaced, topic.head)
+    ]
+    known = topic.queue.jobs
+    waiting = [at for at, job in enumerate(jobs) if job.seq in known and job.state != "held"]
+    if waiting:
+        again = [jobs[at].seq for at in waiting]
+        events.append(ev.JobsRescheduled(now, topic.number, again, [dues[at] for at in waiting]))
+    return events
+
+
+def _edited(
+    topic: QueueTopic,
+    jobs: Sequence[JobSummary],
+    command: cmd.EditJob,
+    dues: Sequence[int],
+    now: int,
+) -> bytes:
+    """The block with the content that some jobs are to have.
+
+    Raises:
+        RecordTooLarge: One is over the bound of a record.
+    """
+    rows = [_row(topic, job, command, due, now) for job, due in zip(jobs, dues, strict=True)]
+    texts = [[texts[column] for texts, _ in rows] for column in blocks.TEXTS]
+    numbers = {
+        column: [found.get(column, 0) for _, found in rows]
+        for column in range(blocks.DELAY, len(blocks.NUMBER_COLUMNS))
+    }
+    return blocks.pack(
+        [column if any(column) else None for column in texts],
+        seqs=[job.seq for job in jobs],
+        ts=[job.ts for job in jobs],
+        numbers={column: values for column, values in numbers.items() if any(values)},
+    )
+
+
+def _row(
+    topic: QueueTopic, job: JobSummary, command: cmd.EditJob, due: int, now: int
+) -> tuple[Sequence[bytes], dict[int, int]]:
+    """The texts and the numbers that a job is to have.
 
     Raises:
         RecordTooLarge: It is over the bound of a record.
@@ -97,15 +151,8 @@ def _edited(topic: QueueTopic, job: JobSummary, command: cmd.EditJob, due: int, 
         blocks.TTL: max(end - max(now, 1), 1) if end else 0,
         blocks.MAX_DELIVERIES: job.max_deliveries,
         blocks.UPDATED_AT: max(now, 1),
+        blocks.PRIORITY: job.priority if command.priority is None else command.priority,
+        blocks.UNIQUE: view.number(blocks.UNIQUE, index),
     }
-    priority = view.number(blocks.PRIORITY, index)
-    numbers[blocks.PRIORITY] = priority if command.priority is None else command.priority
-    numbers[blocks.UNIQUE] = view.number(blocks.UNIQUE, index)
     others = (view.text(column, index) for column in blocks.TEXTS[blocks.KEY :])
-    texts = (data, tag, view.text(blocks.NODE, index), meta, *others)
-    return blocks.pack(
-        [[text] if text else None for text in texts],
-        seqs=[job.seq],
-        ts=[job.ts],
-        numbers={column: [number] for column, number in numbers.items() if number},
-    )
+    return (data, tag, view.text(blocks.NODE, index), meta, *others), numbers

@@ -55,8 +55,8 @@ _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 
 _PRODUCER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:>-]{0,199}")
 
-TEXTS: Final = ("data", "topic", "tag", "key", "node", "meta")
-NUMBERS: Final = ("delay_ms", "not_before", "ttl_ms", "max_deliveries")
+TEXTS: Final = ("data", "topic", "tag", "key", "node", "meta", "group")
+NUMBERS: Final = ("delay_ms", "not_before", "ttl_ms", "max_deliveries", "priority")
 COLUMNS: Final = (*TEXTS, *NUMBERS)
 _COLUMN_ALIASES: Final = {"payload": "data"}
 _WHOLE_TYPES: Final = frozenset({"tinyint", "smallint", "int", "bigint"})

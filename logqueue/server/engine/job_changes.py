@@ -33,6 +33,7 @@ class JobsChange(msgspec.Struct, frozen=True, kw_only=True):
         wanted: Which jobs; its states are such to which the action applies.
         before_seq: Only jobs below it; None for all that there are.
         delay_ms: Of the action "delay".
+        priority: Of the action "prioritize".
         limit: How many jobs to select at most; 0 for all.
     """
 
@@ -41,6 +42,7 @@ class JobsChange(msgspec.Struct, frozen=True, kw_only=True):
     wanted: JobFilter
     before_seq: int | None = None
     delay_ms: int = 0
+    priority: int = 0
     limit: int = 0
 
 
@@ -95,7 +97,12 @@ def _change(
         _bring_up_to_date(engine, topic)
         outcome = engine.execute(
             cmd.ChangeJobs(
-                topic.name, change.action, rest[:size], change.wanted.states, change.delay_ms
+                topic.name,
+                change.action,
+                rest[:size],
+                change.wanted.states,
+                change.delay_ms,
+                change.priority,
             )
         )
         changed, undone = outcome.result.changed, outcome.result.rest

@@ -176,6 +176,7 @@ class JobRoutes:
             wanted=job_bodies.job_filter(body, changed),
             before_seq=body.filter.before_seq,
             delay_ms=body.delay_ms or 0,
+            priority=body.priority or 0,
             limit=body.limit or 0,
         )
         operation = dispatcher.operations.start(

@@ -23,7 +23,7 @@ from logqueue.errors import quoted
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.writing.sink_options import NUMBERS, SinkOptions
 
-_ESCAPED = ("tag", "node", "key")
+_ESCAPED = ("tag", "node", "key", "group")
 SHOWN_MAX = 80
 """Characters of a wrong value that a message shows."""
 
