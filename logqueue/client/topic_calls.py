@@ -71,6 +71,8 @@ class ConfigFields(TypedDict, total=False):
     max_in_flight: int
     paused: bool
     archive: str | None
+    sqs: Mapping[str, Any] | None
+    results: Mapping[str, Any] | None
     priority_ageing_ms: int
     groups: Mapping[str, Any] | None
 
