@@ -100,8 +100,15 @@ ROWS = {
     "replica-restore",
     "import-time",
     "help-time",
+    "sqs-loop-ratio",
+    "sqs-loop",
+    "sqs-loop-moto",
+    "sqs-loop-cpu",
 }
 UNTARGETED = {
+    "sqs-loop",
+    "sqs-loop-moto",
+    "sqs-loop-cpu",
     "read-append-ratio-p50",
     "read-append-alone-p99",
     "read-append-beside-p99",

@@ -221,3 +221,10 @@ def test_signatures(tmp_path: Any) -> None:
             assert len(api.claim("mine-1").json()["claimed"]) == 1
     finally:
         server.stop()
+
+
+def test_each_action_is_a_route_in_metrics(sqs: Any, sqs_server: ServerProcess, name: str) -> None:
+    sqs.create_queue(QueueName=name)
+    with Api(sqs_server.base_url) as api:
+        text = api.send("GET", "/v0/metrics").text
+    assert 'route="/sqs CreateQueue"' in text and 'route="unknown"' not in text

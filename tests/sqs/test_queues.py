@@ -175,6 +175,8 @@ def bad_message(**members: Any) -> bytes:
         ("ReceiveMessage", bad_message(MaxNumberOfMessages=11), "InvalidParameterValue"),
         ("ReceiveMessage", bad_message(MaxNumberOfMessages=0), "InvalidParameterValue"),
         ("ReceiveMessage", bad_message(WaitTimeSeconds=21), "InvalidParameterValue"),
+        ("ReceiveMessage", bad_message(AttributeNames=["Nonsense"]), "InvalidAttributeName"),
+        ("SendMessage", bad_message(QueueUrl=URL + "x" * 300_000), "NonExistentQueue"),
         ("DeleteMessage", bad_message(ReceiptHandle="A" * 40), "ReceiptHandleIsInvalid"),
         ("DeleteMessage", bad_message(ReceiptHandle="\u00fc" * 40), "ReceiptHandleIsInvalid"),
         ("ListQueues", b'{"NextToken":"nonsense"}', "InvalidParameterValue"),

@@ -60,9 +60,9 @@ class SqsCall(NamedTuple):
             TopicNotFound, NotAQueue: There is no such queue.
         """
         self.require_allowed(name)
-        self.request.name = name
         self.dispatcher.turn.run()
         topic = self.dispatcher.engine.topic_now(name)
+        self.request.name = name
         if not isinstance(topic, QueueTopic):
             raise NotAQueue.named(name)
         return topic

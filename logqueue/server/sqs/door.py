@@ -9,6 +9,7 @@ import asyncio
 from typing import Any, Final
 
 from logqueue.api.operations.row import Body
+from logqueue.errors import NotAQueue, TopicNotFound
 from logqueue.model.scopes import NO_SCOPE
 from logqueue.server.engine.pending import Pending
 from logqueue.server.http.api import catch_up
@@ -120,7 +121,10 @@ class SqsDoor:
             name = queue_of_url(body.queue_url)
             if engine.is_far_behind(name):
                 return self._answer_behind(call, name, action, body)
-        return action.carry_out(call, body)
+        try:
+            return action.carry_out(call, body)
+        except (TopicNotFound, NotAQueue) as refusal:
+            return dispatcher.refuse(request.name, refusal)
 
     async def _answer_behind(self, call: SqsCall, name: str, action: Action, body: Any) -> Later:
         """Let what the queue waits for go first, a little in each turn of the loop."""

@@ -52,13 +52,13 @@ def create(call: SqsCall, body: CreateBody) -> Answer:
     """Create a queue; one that is there must be alike in what the caller names."""
     name, sent = body.queue_name, body.attributes or {}
     call.require_allowed(name)
-    call.request.name = name
     call.dispatcher.turn.run()
     engine = call.dispatcher.engine
     topic: Topic | None = engine.state.topics.get(name)
     if topic is not None:
         return _existing(call, topic, sent)
     require_queue_name(name)
+    call.request.name = name
     _require_tags(body.tags or {}, {})
     config = queue_attributes.created(name, sent, body.tags or {}, engine.clock.now_ms())
     call.require(Scope.ADMIN)

@@ -30,8 +30,8 @@ from logqueue.server.sqs.addresses import ACCOUNT, queue_of_url
 from logqueue.server.sqs.bodies import ReceiveBody, number
 from logqueue.server.sqs.calls import SqsCall, action, reply
 from logqueue.server.sqs.handles import Receipt, message_id, write_handle
-from logqueue.server.sqs.queue_attributes import VISIBILITY_S_MAX, is_fifo
-from logqueue.server.sqs.refusals import INVALID_PARAMETER, SqsRefusal
+from logqueue.server.sqs.queue_attributes import KNOWN, VISIBILITY_S_MAX, is_fifo
+from logqueue.server.sqs.refusals import INVALID_ATTRIBUTE_NAME, INVALID_PARAMETER, SqsRefusal
 from logqueue.server.sqs.sending import (
     TOKEN,
     TOKEN_RULE,
@@ -84,6 +84,9 @@ def receive(call: SqsCall, body: ReceiveBody) -> Answer:
     if wait_s is None:
         wait_s = options.wait_s
     named = {*(body.attribute_names or ()), *(body.message_system_attribute_names or ())}
+    unknown = named.difference(_SYSTEM, KNOWN)
+    if unknown:
+        raise SqsRefusal(INVALID_ATTRIBUTE_NAME, f"unknown attribute {min(unknown)[:80]}")
     system = frozenset(_SYSTEM if "All" in named else named)
     attempt = _attempt(topic, body.receive_request_attempt_id)
     wanted = _Wanted(call, topic, system, body.message_attribute_names or (), attempt)
