@@ -15,6 +15,12 @@ from logqueue.pipeline.reports.explain import explanations, find, width_of
 from logqueue.pipeline.reports.page.numbers import DAY, HOUR, MINUTE
 from logqueue.pipeline.reports.queries.definitions import Definitions
 from logqueue.pipeline.reports.queries.dialect import DUCKDB, Dialect
+from logqueue.pipeline.reports.queries.explaining import (
+    Stretch,
+    contributions,
+    presence,
+    windows,
+)
 from logqueue.pipeline.reports.queries.sources import ReportScope
 from tests.effort import scaled
 
@@ -157,6 +163,17 @@ def causes(findings: list[Contribution]) -> set[tuple[str, str]]:
 @pytest.mark.parametrize("seed", range(scaled(3, 6)))
 def test_nothing_is_said_of_a_uniform_log(connection: duckdb.DuckDBPyConnection, seed: int) -> None:
     assert found(connection, Log(seed).made()) == []
+
+
+def test_each_text_reads_each_table_once() -> None:
+    chosen = [Stretch(0, 1, "runs", START, END)]
+    texts = (
+        windows(HOUR, END, DUCKDB),
+        contributions(chosen, END, DUCKDB),
+        presence(chosen, END, DUCKDB),
+    )
+    for text in texts:
+        assert (text.count("$attempts"), text.count("$jobs")) == (1, 1)
 
 
 def always_slow(job: Job, chance: random.Random) -> None:

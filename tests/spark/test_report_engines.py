@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from logqueue.pipeline.lifecycle.table_kind import TableKind
 from logqueue.pipeline.reports.explain import explanations
 from logqueue.pipeline.reports.queries.definitions import filled
 from logqueue.pipeline.reports.queries.dialect import DUCKDB, SPARK
+from logqueue.pipeline.reports.queries.explaining import windows
 from logqueue.pipeline.reports.queries.sources import ReportScope
 from logqueue.pipeline.storage.directory_tree import DirectoryTree
 from tests.effort import scaled
@@ -69,6 +71,8 @@ def test_both_engines_say_the_same(
             assert in_order(rows, name) == in_order(expected[name], name), name
         plan = reports.rows(tables.BY_NAME["report_failures"])._jdf.queryExecution().optimizedPlan()
         assert "WindowGroupLimit" in plan.toString(), "each task keeps its worst first"
+        counted = reports.query(windows(BUCKET, end, SPARK))._jdf.queryExecution().sparkPlan()
+        assert not re.search("SortAggregate|SortMergeJoin", counted.toString()), "rows are sorted"
         assert reports.shorten(tables.BY_NAME["report_backlog"], 86_400_000, 1).num_rows == 1
     left = {file.name.partition("/")[0] for file in tree.files()}
     assert "report_backlog.parquet" not in left and not [n for n in left if n[0] == "_"]

@@ -100,7 +100,11 @@ class SparkReports:
 
     def ask(self, text: str) -> pa.Table:
         """The few rows of another text over the relations that were prepared."""
-        return self._spark.sql(filled(text, self._names)).toArrow()
+        return self.query(text).toArrow()
+
+    def query(self, text: str) -> DataFrame:
+        """Another text over the relations that were prepared."""
+        return self._spark.sql(filled(text, self._names))
 
     def write(self, kind: TableKind, tree: FileTree, formats: Sequence[str]) -> MadeTable:
         """Make a report and write it.
