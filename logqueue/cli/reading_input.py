@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
     from logqueue.client import NewRecord
 
-MORE = ("node", "meta", "not_before", "max_deliveries", "key", "on_conflict")
+MORE = (
+    "node", "meta", "not_before", "max_deliveries", "key", "on_conflict", "unique", "on_duplicate",
+)  # fmt: skip
+"""What a whole record can say, beside its data and what flags say as well."""
 FLAGS = {
     "tag": "tag",
     "delay": "delay_ms",
@@ -25,7 +28,6 @@ FLAGS = {
     "group": "group",
 }
 """What flags say of all records, by their names."""
-"""What a whole record can say, beside its data and what flags say as well."""
 
 
 class BadLine(Exception):

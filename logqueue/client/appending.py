@@ -45,9 +45,12 @@ class NewRecord(msgspec.Struct, omit_defaults=True, frozen=True):
         ttl_ms: Its own time to live; the shorter of it and the topic's counts.
         max_deliveries: Overrides the queue's.
         key: At most one waiting job of a queue has this key, up to 256 bytes.
-        on_conflict: What a write does when a waiting job has the key; "replace" when not given.
         priority: 0 to 9; jobs with a higher one go first.
         group: Whose job it is, up to 128 bytes, for queues that have `groups`.
+        on_conflict: What a write does when a job has the key; "replace" when not given.
+        unique: How long a job has its key: while it is "waiting" (when not given), until it ends
+            ("running"), or until its result is forgotten ("kept").
+        on_duplicate: The newer name of `on_conflict`; give one of them.
         then: The steps that follow the job, 32 at most: when it is acked, the first of them is
             written, with its result in the meta as `$input`, and so on.
         batch: The batch that the job is in.
@@ -67,6 +70,8 @@ class NewRecord(msgspec.Struct, omit_defaults=True, frozen=True):
     group: str | None = None
     then: Sequence[NextStep] | None = None
     batch: str | None = None
+    unique: Literal["waiting", "running", "kept"] | None = None
+    on_duplicate: Literal["replace", "keep", "reject"] | None = None
 
 
 class NextStep(msgspec.Struct, frozen=True):

@@ -320,12 +320,16 @@ def _check_places(topic: QueueTopic, timed: Container[int], back: int) -> None:
     if waiting + queue.leased + len(queue.held) != topic.live:
         raise Contradiction(f"{where}: a job without a state")
     keyed: dict[bytes, int] = {}
+    busy: dict[bytes, int] = {}
     for seq in live:
-        key, written_at = topic.key_of(seq)
+        key, written_at, unique = topic.key_of(seq)
+        if key and unique and not queue.is_waiting(seq):
+            busy[key] = seq
         if key and queue.is_waiting(seq):
             if queue.keys is None:
                 raise Contradiction(f"{where}: an unknown key")
-            keyed[key] = max(keyed.get(key, 0), moment(written_at, seq))
+            if queue.keys.holder(key) == queue.keys.find(key):
+                keyed[key] = max(keyed.get(key, 0), moment(written_at, seq))
             rivals = queue.keys.find(key) != seq
             if rivals != (seq in queue.keys.superseded):
                 raise Contradiction(f"{where}: {seq} has a rival")
@@ -333,6 +337,8 @@ def _check_places(topic: QueueTopic, timed: Container[int], back: int) -> None:
         newest = {key: record_times.seq_of(entry) for key, entry in keyed.items()}
         if dict(queue.keys.items()) != newest:
             raise Contradiction(f"{where}: keys")
+        if queue.keys.busy() != busy:
+            raise Contradiction(f"{where}: keys of jobs in flight or on hold")
 
 
 def _check_lease(where: str, seq: int, job: JobEntry, grant: Grant) -> None:

@@ -674,7 +674,7 @@ class QueueState:
         """Everything that is large, to be freed bit by bit; it must no longer be used."""
         held = [*self.parts_of_leases(), self.held]
         if self.keys is not None:
-            held.append(self.keys.release())
+            held.extend(self.keys.release())
         if self.ended is not None:
             held.extend(self.ended.large_parts())
         return held

@@ -145,6 +145,8 @@ class JobAttributeIndex(RecordAttributeIndex):
                 queue.keys = WaitingKeys(self._lookup)
             if queue.is_waiting(own.seq):
                 queue.keys.begin(own.seq, own.key, own.written_at)
+            else:
+                queue.keys.keep_busy(own.seq, own.key, own.unique)
         if own.priority or own.group:
             self._join(OrderOf(own.seq, own.priority, own.group))
 

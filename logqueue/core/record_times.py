@@ -17,6 +17,7 @@ from logqueue.events.block import (
     NOT_BEFORE,
     PRIORITY,
     TTL,
+    UNIQUE,
     UPDATED_AT,
     BlockView,
 )
@@ -83,6 +84,7 @@ class Own(NamedTuple):
     is_timed: bool
     priority: int
     group: bytes
+    unique: int
 
 
 def own_times(batch: Batch, view: BlockView, indexes: Sequence[int]) -> Iterator[Own]:
@@ -105,8 +107,8 @@ def own_times(batch: Batch, view: BlockView, indexes: Sequence[int]) -> Iterator
         return {index: view.text(column, index) for index in indexes}
 
     keys, groups = texts(KEY), texts(GROUP)
-    columns = (UPDATED_AT, DELAY, NOT_BEFORE, TTL, PRIORITY)
-    updated, delays, moments, lives, priorities = map(numbers, columns)
+    columns = (UPDATED_AT, DELAY, NOT_BEFORE, TTL, PRIORITY, UNIQUE)
+    updated, delays, moments, lives, priorities, uniques = map(numbers, columns)
     for index in indexes:
         seq, ts = batch.seq_at(index), batch.ts_at(index)
         replaced_at = updated[index] if updated else 0
@@ -119,4 +121,5 @@ def own_times(batch: Batch, view: BlockView, indexes: Sequence[int]) -> Iterator
         group = groups[index] if groups else b""
         timed = bool(replaced_at) or due > ts or bool(priority) or bool(group)
         expires = written + ttl if ttl else 0
-        yield Own(seq, key, written, due, expires, timed, priority, group)
+        unique = uniques[index] if uniques else 0
+        yield Own(seq, key, written, due, expires, timed, priority, group, unique)

@@ -26,6 +26,7 @@ from logqueue.events.block import (
     MAX_DELIVERIES,
     PRIORITY,
     TAG,
+    UNIQUE,
     BlockView,
     has_tags,
     is_bare,
@@ -224,16 +225,18 @@ class Topic:
             at = end
         return len(seqs)
 
-    def key_of(self, seq: int) -> tuple[bytes, int]:
-        """A live record's key (b"" when it has none) and when its content was written."""
+    def key_of(self, seq: int) -> tuple[bytes, int, int]:
+        """A live record's key (b"" when it has none), when its content was written, and for how
+        long it has the key, as the column `UNIQUE` says."""
         batch = self.batch_of(seq)
         if batch is None or batch.is_plain:
-            return b"", 0
+            return b"", 0, 0
         index = batch.index_of(seq)
         if index < 0:
-            return b"", 0
+            return b"", 0, 0
         view = BlockView(batch.block)
-        return view.text(KEY, index), written_at(view, index, batch.ts_at(index))
+        written = written_at(view, index, batch.ts_at(index))
+        return view.text(KEY, index), written, view.number(UNIQUE, index)
 
     def order_of(self, seq: int) -> tuple[int, bytes]:
         """A live record's priority and group, 0 and b"" when it has none."""

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from logqueue.client.appending import NewRecord
 
 OnConflict = Literal["replace", "keep", "reject"]
+Unique = Literal["waiting", "running", "kept"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -23,7 +24,8 @@ class Message:
         delay_ms: Out of sight for so long.
         ttl_ms: Gone after so long, done or not.
         key: At most one waiting job of a queue has it.
-        on_conflict: What happens to a waiting job with this key; None for the server's default.
+        on_conflict: What happens to a job with this key; None for the server's default.
+        unique: How long the job has its key; None for as long as it waits.
         max_deliveries: Overrides the queue's.
         priority: 0 to 9; jobs with a higher one go first.
         group: Whose job it is, for queues that have `groups`.
@@ -40,6 +42,7 @@ class Message:
     max_deliveries: int | None = None
     priority: int | None = None
     group: str | None = None
+    unique: Unique | None = None
 
     def record(self) -> NewRecord:
         """The record to write."""
@@ -54,4 +57,5 @@ class Message:
             on_conflict=self.on_conflict,
             priority=self.priority,
             group=self.group,
+            unique=self.unique,
         )

@@ -14,7 +14,7 @@ from logqueue.client.appending import NewRecord
 from logqueue.client.calls import as_json
 from logqueue.errors import quoted
 from logqueue.shapes import Schedule
-from logqueue.worker.message import Message, OnConflict
+from logqueue.worker.message import Message, OnConflict, Unique
 from logqueue.worker.payload import Arguments
 
 CatchUp = Literal["none", "one", "all"]
@@ -30,8 +30,10 @@ class ScheduleTimes:
         args, kwargs: What the task is called with.
         jitter: Up to how many seconds after its time a firing comes.
         catch_up: Which firings that the server missed are made up for.
-        key: At most one waiting job has it.
-        on_conflict: What a firing does when a waiting job has the key; `replace` by default.
+        key: At most one job has it.
+        unique: How long a job has the key: while it is `waiting` (the default), until it ends
+            (`running`: the task never runs while the last run is not over), or `kept`.
+        on_duplicate: What a firing does when a job has the key; `replace` by default.
         tag: The tag of its jobs.
     """
 
@@ -41,7 +43,8 @@ class ScheduleTimes:
     jitter: float = 0.0
     catch_up: CatchUp = "one"
     key: str | None = None
-    on_conflict: OnConflict | None = None
+    unique: Unique | None = None
+    on_duplicate: OnConflict | None = None
     tag: str | None = None
 
     def times(self) -> dict[str, Any]:
@@ -139,7 +142,8 @@ def declared(
             data=arguments.encode(when.args, when.kwargs),
             tag=when.tag,
             key=when.key,
-            on_conflict=when.on_conflict,
+            on_conflict=when.on_duplicate,
+            unique=when.unique,
         )
         found[name] = DeclaredSchedule(name, when, message)
     return [*found.values()]

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from logqueue.worker.handlers import Handler
-from logqueue.worker.message import Message, OnConflict
+from logqueue.worker.message import Message, OnConflict, Unique
 from logqueue.worker.payload import Arguments
 
 P = ParamSpec("P")
@@ -107,6 +107,8 @@ class Task(Generic[P, R]):
         ttl: float | None = None,
         key: str | None = None,
         on_conflict: OnConflict | None = None,
+        unique: Unique | None = None,
+        on_duplicate: OnConflict | None = None,
         tag: str | None = None,
         meta: Mapping[str, Any] | None = None,
         max_deliveries: int | None = None,
@@ -119,9 +121,12 @@ class Task(Generic[P, R]):
         Args:
             delay: Seconds before a worker may have the job.
             ttl: Seconds after which the job is no longer worth doing.
-            key: At most one waiting job per key.
-            on_conflict: What a waiting job with this key means: `replace` it (the default), `keep`
-                it, or `reject` this one.
+            key: At most one job per key, for as long as `unique` says.
+            on_conflict: What a job with this key leads to: `replace` it while it waits (the
+                default), `keep` it, or `reject` this one.
+            unique: How long the job has its key: while it is `waiting` (the default), until it
+                ends (`running`), or until its result is forgotten (`kept`).
+            on_duplicate: The newer name of `on_conflict`; give one of them.
             tag: For deletes, and for people.
             meta: Travels beside the data.
             max_deliveries: Overrides the queue's.
@@ -137,7 +142,8 @@ class Task(Generic[P, R]):
             delay_ms=None if delay is None else round(delay * 1000),
             ttl_ms=None if ttl is None else round(ttl * 1000),
             key=key,
-            on_conflict=on_conflict,
+            on_conflict=on_duplicate or on_conflict,
+            unique=unique,
             max_deliveries=max_deliveries,
             priority=self.priority if priority is None else priority,
             group=group,

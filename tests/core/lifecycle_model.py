@@ -93,6 +93,10 @@ class LifecycleModel:
     def settle(self, now: int) -> None:
         """What must end before anybody looks."""
         newest: dict[str, ModelJob] = {}
+        for job in [*self.jobs.values()]:
+            busy = self.busy(job.wish.key)
+            if job.waits and busy is not None:
+                self.end(job.seq, "superseded")
         for job in sorted(self.jobs.values(), key=lambda j: (j.written_at, j.seq)):
             if job.waits and job.wish.key is not None:
                 older = newest.get(job.wish.key)
@@ -143,6 +147,13 @@ class LifecycleModel:
             return None
         return next((j for j in self.jobs.values() if j.waits and j.wish.key == key), None)
 
+    def busy(self, key: str | None) -> ModelJob | None:
+        """The job with a key that it has, though it does not wait."""
+        if key is None:
+            return None
+        jobs = (j for j in self.jobs.values() if not j.waits and j.wish.unique)
+        return next((j for j in jobs if j.wish.key == key), None)
+
     def write(self, now: int, wishes: list[Wish]) -> list[tuple[int, str]] | None:
         """The fate of each record; None when one of them rejects."""
         new: dict[str, int] = {}
@@ -150,7 +161,7 @@ class LifecycleModel:
         replaced: list[tuple[int, Wish]] = []
         added: list[Wish] = []
         for wish in wishes:
-            found = self.waiting(wish.key)
+            found = self.waiting(wish.key) or self.busy(wish.key)
             seq = new.get(wish.key or "") or (found.seq if found is not None else 0)
             if not seq:
                 added.append(wish)
@@ -160,7 +171,7 @@ class LifecycleModel:
                     new[wish.key] = seq
             elif wish.on_conflict == "reject":
                 return None
-            elif wish.on_conflict == "keep":
+            elif wish.on_conflict == "keep" or (found is not None and not found.waits):
                 fates.append((seq, "kept"))
             else:
                 fates.append((seq, "replaced"))
@@ -275,8 +286,8 @@ class LifecycleModel:
             return "NotFound"
         if job.lease is not None:
             return "JobInFlight"
-        other = self.waiting(job.wish.key)
-        if job.held and other is not None:
+        other = self.waiting(job.wish.key) or self.busy(job.wish.key)
+        if job.held and other not in (None, job):
             return "KeyConflict"
         if job.held and retry:
             job.held, job.deliveries, job.error = False, 0, None
@@ -311,7 +322,7 @@ class LifecycleModel:
     def redrive(self, now: int, limit: int) -> int:
         """Dead letters come back."""
         back, self.letters = self.letters[:limit], self.letters[limit:]
-        taken = {j.wish.key for j in self.jobs.values() if j.waits}
+        taken = {j.wish.key for j in self.jobs.values() if j.waits or j.wish.unique}
         for letter in back:
             key = letter.wish.key if letter.wish.key not in taken else None
             taken.add(letter.wish.key)
@@ -324,6 +335,7 @@ class LifecycleModel:
                     max_deliveries=wish.max_deliveries,
                     priority=wish.priority,
                     group=wish.group,
+                    unique=wish.unique if key is not None else 0,
                 ),
             )
         if back:

@@ -33,6 +33,7 @@ RECORD = st.fixed_dictionaries(
     optional={
         "key": st.sampled_from("klm"),
         "on_conflict": st.sampled_from(["replace", "replace", "keep", "reject"]),
+        "unique": st.sampled_from([0, 1, 1, 2]),
         "delay_ms": st.sampled_from([50, 400]),
         "not_before": st.sampled_from([5, 1_000_200]),
         "ttl_ms": st.sampled_from([60, 900]),

@@ -69,6 +69,7 @@ class Wish(NamedTuple):
     max_deliveries: int = 0
     priority: int = 0
     group: str | None = None
+    unique: int = 0
 
 
 def wish(
@@ -82,10 +83,11 @@ def wish(
     max_deliveries: int = 0,
     priority: int = 0,
     group: str | None = None,
+    unique: int = 0,
     **texts: Any,
 ) -> Wish:
     """A record with columns of its own, besides what `job` takes."""
-    own = (delay_ms, not_before, ttl_ms, max_deliveries, priority, group)
+    own = (delay_ms, not_before, ttl_ms, max_deliveries, priority, group, unique)
     return Wish(job(data, **texts), key, on_conflict, *own)
 
 
@@ -101,6 +103,7 @@ def pack(records: Sequence[blocks.Texts | Wish]) -> bytes:
         blocks.TTL: [w.ttl_ms for w in wishes],
         blocks.MAX_DELIVERIES: [w.max_deliveries for w in wishes],
         blocks.PRIORITY: [w.priority for w in wishes],
+        blocks.UNIQUE: [w.unique for w in wishes],
     }
     return blocks.pack(
         [column if c == 0 or any(column) else None for c, column in enumerate(columns)],

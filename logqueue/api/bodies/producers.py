@@ -109,6 +109,10 @@ def stage_command(producer: str, epoch: str, body: PlainStageBody) -> cmd.StageC
     )
 
 
+OF_KEYS = ("key", "on_conflict", "unique", "on_duplicate")
+"""Members that keyed records have."""
+
+
 def require_no_keys(body: PlainStageBody) -> None:
     """Refuse a chunk with keyed records. Those that are packed were looked at before.
 
@@ -118,9 +122,10 @@ def require_no_keys(body: PlainStageBody) -> None:
     if not isinstance(body, StageBody) or isinstance(body.records, PackedRecords):
         return
     for index, record in enumerate(body.records):
-        if record.key is not None or record.on_conflict is not None:
+        named = [name for name in OF_KEYS if getattr(record, name) is not None]
+        if named:
             raise InvalidRequest(
-                f"records[{index}] has a `key` or `on_conflict`: keyed records cannot be "
+                f"records[{index}] has `{named[0]}`: keyed records cannot be "
                 "staged; write them without an epoch"
             )
 

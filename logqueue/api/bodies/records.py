@@ -7,10 +7,10 @@ they are never decoded.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from io import BytesIO
 from operator import attrgetter
-from typing import Annotated, Any, ClassVar, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
 
 import msgspec
 
@@ -30,6 +30,10 @@ _STEP_RECORD_BYTES = 1 << 10
 
 
 _R = TypeVar("_R", bound="RecordBody")
+
+Unique = Literal["waiting", "running", "kept"]
+UNIQUE_FOR: Mapping[Unique, int] = {"waiting": 0, "running": 1, "kept": 2}
+"""How long a job has its key, as the column `UNIQUE` has it."""
 
 Priority = Annotated[int, msgspec.Meta(ge=0, le=limits.JOB_PRIORITY_MAX)]
 
@@ -70,6 +74,8 @@ class JobBody(RecordBody, forbid_unknown_fields=False):
     max_deliveries: U64 | None = None
     key: str | None = None
     on_conflict: cmd.OnConflict | None = None
+    unique: Unique | None = None
+    on_duplicate: cmd.OnConflict | None = None
     priority: Priority | None = None
     group: str | None = None
     then: Sequence[StepBody] | None = None
@@ -288,6 +294,7 @@ def _numbers(records: Sequence[JobBody]) -> dict[int, list[int]]:
         blocks.TTL: [record.ttl_ms or 0 for record in records],
         blocks.MAX_DELIVERIES: [record.max_deliveries or 0 for record in records],
         blocks.PRIORITY: [record.priority or 0 for record in records],
+        blocks.UNIQUE: [UNIQUE_FOR[record.unique or "waiting"] for record in records],
     }
     return {column: values for column, values in numbers.items() if any(values)}
 
@@ -338,7 +345,8 @@ class _JobTexts:
             follows = record.then is not None or record.batch is not None
             self._follow.append(_follow(f"records[{index}]", record) if follows else b"")
             if record.key is not None:
-                self.keyed.append(cmd.Keyed(index, key, record.on_conflict or "replace"))
+                on_conflict = record.on_duplicate or record.on_conflict or "replace"
+                self.keyed.append(cmd.Keyed(index, key, on_conflict))
 
     def used(self) -> list[list[bytes] | None]:
         """The columns from the key on, None for one that no job uses."""
@@ -384,7 +392,7 @@ def _follow(where: str, record: JobBody) -> bytes:
     return text
 
 
-NOT_OF_STEPS = ("then", "key", "on_conflict")
+NOT_OF_STEPS = ("then", "key", "on_conflict", "unique", "on_duplicate")
 """What the record of a step cannot have."""
 
 
@@ -436,7 +444,15 @@ def _check_job(where: str, record: JobBody) -> None:
             raise InvalidRequest(f"{where}.group is empty; leave it out for a job without a group")
         if len(record.group.encode()) > limits.GROUP_BYTES_MAX:
             raise InvalidRequest(f"{where}.group is over {limits.GROUP_BYTES_MAX} bytes")
+    both = record.on_conflict, record.on_duplicate
+    if None not in both and both[0] != both[1]:
+        raise InvalidRequest(
+            f"{where} has `on_conflict` {both[0]} and `on_duplicate` {both[1]}, which mean the "
+            "same: give one of them"
+        )
     if record.key is None:
+        if record.unique is not None:
+            raise InvalidRequest(f"{where} has `unique` without `key`; give both, or none")
         return
     if not record.key:
         raise InvalidRequest(f"{where}.key is empty; leave it out for a job without a key")

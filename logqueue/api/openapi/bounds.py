@@ -79,7 +79,7 @@ BOUNDS: dict[tuple[type[msgspec.Struct], str], Schema] = {
     (record_bodies.StepBody, "topic"): _TOPIC,
     (record_bodies.StepBody, "record"): {
         "properties": {name: {"type": "null"} for name in record_bodies.NOT_OF_STEPS},
-        "description": "As in a write, but without `key`, `on_conflict` and `then`.",
+        "description": "As in a write, but without `then`, `key`, and what goes with a key.",
     },
     (record_bodies.JobsBody, "records"): {"minItems": 1, "maxItems": limits.RECORDS_PER_WRITE_MAX},
     (record_bodies.JobsBody, "node"): _NODE,
@@ -130,7 +130,7 @@ BOUNDS: dict[tuple[type[msgspec.Struct], str], Schema] = {
     (producer_bodies.StageBody, "records"): {
         "minItems": 1,
         "maxItems": limits.RECORDS_PER_WRITE_MAX,
-        "description": "As in a write, but without `key` and `on_conflict`.",
+        "description": "As in a write, but without `key` and what goes with it.",
     },
     (producer_bodies.StageBody, "attempt"): _ATTEMPT,
     (producer_bodies.StageBody, "chunk"): {"maximum": limits.CHUNKS_PER_EPOCH_MAX - 1},

@@ -113,5 +113,13 @@ def rebuild_attributes(topic: QueueTopic, attributes: JobAttributeIndex) -> None
             attributes.schedule(batch)
             if queue.keys is not None:
                 for seq in batch.live_seqs():
-                    if queue.is_waiting(seq):
-                        queue.keys.begin_waiting(seq)
+                    if not queue.is_waiting(seq):
+                        queue.keys.end_waiting(seq)
+    if queue.keys is None:
+        return
+    # Who waits may have the key of one that is busy.
+    for batch in topic.batches:
+        if not batch.is_plain:
+            for seq in batch.live_seqs():
+                if queue.is_waiting(seq):
+                    queue.keys.begin_waiting(seq)

@@ -168,6 +168,9 @@ def _attributes(topic: Topic, seq: int) -> list[tuple[str, str]]:
     key = view.text(blocks.KEY, index)
     if key:
         stamps.append((STAMP + "key", blocks.read_string(key)))
+        unique = view.number(blocks.UNIQUE, index)
+        if unique:
+            stamps.append((STAMP + "unique", str(unique)))
     bound = view.number(blocks.MAX_DELIVERIES, index)
     if bound:
         stamps.append((STAMP + "max_deliveries", str(bound)))

@@ -67,11 +67,10 @@ def _require_waiting(topic: QueueTopic, job: JobSummary) -> None:
         )
     keys = topic.queue.keys
     if job.state == "held" and job.key and keys is not None:
-        other = keys.find(job.key)
-        if other is not None:
+        other = keys.holder(job.key)
+        if other not in (None, job.seq):
             raise KeyConflict(
-                f"the waiting job {other} has the key of the held job {job.seq}: cancel one of "
-                "them first",
+                f"job {other} has the key of the held job {job.seq}: cancel one of them first",
                 {"key": blocks.read_string(job.key), "seq": other},
             )
 

@@ -85,10 +85,12 @@ def _fate(topic: Topic, command: cmd.Append) -> Upsert:
     for place in range(command.count):
         record = keyed.get(place)
         known = None
+        is_waiting = True
         if record is not None:
             known = seq_of_new.get(record.key)
             if known is None and keys is not None:
-                known = keys.find(record.key)
+                known = keys.holder(record.key)
+                is_waiting = known == keys.find(record.key)
         if record is None or known is None:
             fate.new.append(place)
             seq = topic.head + len(fate.new)
@@ -98,11 +100,12 @@ def _fate(topic: Topic, command: cmd.Append) -> Upsert:
             continue
         if record.on_conflict == "reject":
             key = blocks.read_string(record.key)
+            what = "a waiting job" if is_waiting else "a job in flight or on hold"
             raise KeyConflict(
-                f"a waiting job, {known}, has the key {quoted(key)} already; nothing was written",
+                f"{what}, {known}, has the key {quoted(key)} already; nothing was written",
                 {"key": key, "seq": known},
             )
-        if record.on_conflict == "keep":
+        if record.on_conflict == "keep" or not is_waiting:
             fate.results.append((known, KEPT))
             continue
         fate.results.append((known, REPLACED))
@@ -122,7 +125,10 @@ def _replacements(
     if not replaced:
         return []
     texts = [view.column(column) for column in blocks.TEXTS]
-    asked = (blocks.DELAY, blocks.NOT_BEFORE, blocks.TTL, blocks.MAX_DELIVERIES, blocks.PRIORITY)
+    asked = (
+        blocks.DELAY, blocks.NOT_BEFORE, blocks.TTL, blocks.MAX_DELIVERIES, blocks.PRIORITY,
+        blocks.UNIQUE,
+    )  # fmt: skip
     numbers = {column: found for column in asked if (found := view.numbers(column)) is not None}
     seqs = sorted(replaced)
     places = [replaced[seq] for seq in seqs]

@@ -149,7 +149,11 @@ class _Copies:
             columns[blocks.DATA] = [self.data] * len(records)
         numbers = {}
         if isinstance(self.target, QueueTopic):
-            columns.append(list(_keys(self.target.queue, metas)))
+            keys = list(_keys(self.target.queue, metas))
+            columns.append(keys)
+            uniques = [_unique(meta) if key else 0 for key, meta in zip(keys, metas, strict=True)]
+            if any(uniques):
+                numbers[blocks.UNIQUE] = uniques
             bounds = [_bound(meta) for meta in metas]
             if any(bounds):
                 numbers[blocks.MAX_DELIVERIES] = bounds
@@ -168,9 +172,14 @@ def _keys(queue: QueueState, metas: Sequence[bytes]) -> Iterator[bytes]:
     for meta in metas:
         key = _stamp(meta, "key")
         fragment = b"" if key is None else blocks.write_string(key)
-        taken = queue.keys is not None and queue.keys.find(fragment) is not None
+        taken = queue.keys is not None and queue.keys.holder(fragment) is not None
         yield b"" if taken or fragment in given else fragment
         given.add(fragment)
+
+
+def _unique(meta: bytes) -> int:
+    given = _stamp(meta, "unique") or ""
+    return int(given) if given in ("1", "2") else 0
 
 
 def _bound(meta: bytes) -> int:

@@ -128,7 +128,7 @@ def _ending(topic: QueueTopic, job: JobSummary, shown: Callable[[str | None], st
     keys = topic.queue.keys
     if keys is not None and job.seq in keys.superseded:
         key = read_string(job.key)
-        text = f"A newer job with its key {quoted(key)} waits: this one ends in a moment."
+        text = f"Another job has its key {quoted(key)}: this one ends in a moment."
         return Why("superseded", text)
     where = ""
     if topic.config.on_expire == "dead_letter" and topic.config.dead_letter is not None:
