@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import time
 from calendar import timegm
 from typing import Any
 
 import pytest
 
+from logqueue.cli.main import main
 from logqueue.server.auth import KeyRing, parse_keys, signing_credentials
 from logqueue.server.http.requests import HttpRequest
+from logqueue.server.sqs.addresses import Addresses, queue_of_arn, queue_of_url
 from logqueue.server.sqs.refusals import SqsRefusal
 from logqueue.server.sqs.signing import authenticate, region_of
 
@@ -140,3 +143,34 @@ def test_a_signature_must_cover_host_and_date() -> None:
         less = changed(signed(), b"authorization", header.replace(name, b""))
         assert code_of(less) == "SignatureDoesNotMatch"
     assert code_of(changed(signed(), b"x-amz-date", b"now")) == "IncompleteSignature"
+
+
+def test_the_command_line_shows_the_credentials_of_a_key(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LOGQUEUE_TOKEN", "second")
+    monkeypatch.setenv("LOGQUEUE_URL", "http://one:4000/,http://two:4000")
+    assert main(["sqs-credentials"]) == 0
+    identity, secret = signing_credentials("second")
+    assert capsys.readouterr().out.splitlines() == [
+        f"AWS_ACCESS_KEY_ID={identity}",
+        f"AWS_SECRET_ACCESS_KEY={secret}",
+        "AWS_ENDPOINT_URL_SQS=http://one:4000/sqs",
+    ]
+    assert main(["sqs-credentials", "--token", "first", "--json"]) == 0
+    assert (
+        json.loads(capsys.readouterr().out)["AWS_ACCESS_KEY_ID"] == signing_credentials("first")[0]
+    )
+    monkeypatch.delenv("LOGQUEUE_TOKEN")
+    assert main(["sqs-credentials"]) == 2
+
+
+def test_urls_and_arns_of_queues() -> None:
+    request = signed()
+    assert Addresses(request, None).url("q") == "http://host:4000/sqs/000000000000/q"
+    assert Addresses(request, "https://a.example").url("q").startswith("https://a.example/sqs/")
+    assert Addresses(request, None).arn("q") == "arn:aws:sqs:eu-west-1:000000000000:q"
+    request.key = RING.authenticate("second")
+    assert Addresses(request, None).arn("other").endswith(":<hidden>")
+    assert queue_of_url("http://other/1/a%20b") == "a b"
+    assert queue_of_arn("arn:aws-cn:sqs:cn-north-1:123456789012:q.fifo", "x") == "q.fifo"

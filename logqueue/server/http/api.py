@@ -110,7 +110,7 @@ class HttpApi:
         Raises:
             LogqueueError: Refused.
         """
-        if route.body not in _UNCHECKED and not request.is_json:
+        if not request.is_json and route.body not in _UNCHECKED:
             _require_json(request, route)
         if not route.is_read and self.service.lifecycle.following is not None:
             self.service.require_writer()

@@ -60,8 +60,11 @@ class SqsCall(NamedTuple):
             TopicNotFound, NotAQueue: There is no such queue.
         """
         self.require_allowed(name)
-        self.dispatcher.turn.run()
-        topic = self.dispatcher.engine.topic_now(name)
+        engine = self.dispatcher.engine
+        if name not in engine.state.topics:
+            # It may be among what was submitted in this turn.
+            self.dispatcher.turn.run()
+        topic = engine.topic_now(name)
         self.request.name = name
         if not isinstance(topic, QueueTopic):
             raise NotAQueue.named(name)

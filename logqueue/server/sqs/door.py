@@ -25,6 +25,7 @@ from logqueue.server.sqs.refusals import (
     INVALID_ACTION,
     MISSING_PARAMETER,
     SERIALIZATION,
+    UNSUPPORTED,
     SqsRefusal,
     refuse,
 )
@@ -36,6 +37,7 @@ STEP_BYTES: Final = 256 << 10
 """A longer body is read in steps."""
 _TARGET: Final = "AmazonSQS."
 _JSON: Final = b"application/x-amz-json-1."
+_NOT_CARRIED: Final = (_TARGET + "AddPermission", _TARGET + "RemovePermission")
 ACTIONS: Final = actions_in(queues, sending, receiving, settling, moving)
 
 
@@ -162,6 +164,8 @@ def _action_of(request: HttpRequest) -> Action:
         )
     name = target.decode("ascii", "replace")
     action = ACTIONS.get(name.removeprefix(_TARGET)) if name.startswith(_TARGET) else None
+    if name in _NOT_CARRIED:
+        raise SqsRefusal(UNSUPPORTED, "scopes and prefixes of keys decide who may do what here")
     if action is None:
         raise SqsRefusal(INVALID_ACTION, f"the action {name[:80]} is not one of this server")
     if not content_type.lower().startswith(_JSON):

@@ -167,11 +167,17 @@ def _invalid(name: str, expected: str) -> SqsRefusal:
     )
 
 
+def _invalid_policy(name: str, expected: str) -> SqsRefusal:
+    return SqsRefusal(
+        INVALID_PARAMETER, f"invalid value for the parameter {name}: it must be {expected}"
+    )
+
+
 def _policy(name: str, value: str) -> dict[str, Any]:
     try:
         return _policies.decode(value)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        raise _invalid(name, "a JSON object") from None
+        raise _invalid_policy(name, "a JSON object") from None
 
 
 def _redrive(value: str) -> dict[str, Any]:
@@ -182,10 +188,10 @@ def _redrive(value: str) -> dict[str, Any]:
     target = policy.pop("deadLetterTargetArn", None)
     bound = policy.pop("maxReceiveCount", "10")
     if policy:
-        raise _invalid(name, "an object with deadLetterTargetArn and maxReceiveCount")
+        raise _invalid_policy(name, "an object with deadLetterTargetArn and maxReceiveCount")
     text = str(bound) if isinstance(bound, int | str) and not isinstance(bound, bool) else ""
     if not _WHOLE.fullmatch(text) or not 1 <= int(text) <= RECEIVES_MAX:
-        raise _invalid(name, f"an object whose maxReceiveCount is from 1 to {RECEIVES_MAX}")
+        raise _invalid_policy(name, f"an object whose maxReceiveCount is from 1 to {RECEIVES_MAX}")
     queue = queue_of_arn(target, f"{name}.deadLetterTargetArn")
     return {"dead_letter": queue, "max_deliveries": int(text), "on_exhausted": None}
 
@@ -205,7 +211,7 @@ def _redrive_allow(value: str) -> dict[str, Any]:
         or (is_by_queue and not is_listed)
         or (not is_by_queue and sources is not None)
     ):
-        raise _invalid(
+        raise _invalid_policy(
             name,
             "an object whose redrivePermission is allowAll, denyAll, or byQueue with 1 to 10 "
             "sourceQueueArns",

@@ -6,7 +6,7 @@ Must not know: messages, how a config is decided.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from typing import Any, Final
 
 from logqueue.api.paging import names_from, read_cursor, write_cursor
@@ -35,6 +35,7 @@ from logqueue.server.sqs.bodies import (
 from logqueue.server.sqs.calls import SqsCall, action, reply
 from logqueue.server.sqs.refusals import (
     INVALID_PARAMETER,
+    MISSING_PARAMETER,
     PURGE_IN_PROGRESS,
     QUEUE_NAME_EXISTS,
     SqsRefusal,
@@ -230,6 +231,11 @@ def _tags(config: TopicOptions) -> Mapping[str, str]:
     return (config.sqs or SqsOptions()).tags
 
 
+def _require_some(name: str, given: Sized) -> None:
+    if not given:
+        raise SqsRefusal(MISSING_PARAMETER, f"the request must contain the parameter {name}")
+
+
 def _require_tags(tags: Mapping[str, str], known: Mapping[str, str]) -> None:
     if len({*tags, *known}) > TAGS_MAX:
         raise SqsRefusal(INVALID_PARAMETER, f"a queue may have at most {TAGS_MAX} tags")
@@ -246,6 +252,7 @@ def _require_tags(tags: Mapping[str, str], known: Mapping[str, str]) -> None:
 def tag(call: SqsCall, body: TagBody) -> Answer:
     """Give a queue tags."""
     topic = call.queue(queue_of_url(body.queue_url))
+    _require_some("Tags", body.tags)
     _require_tags(body.tags, _tags(topic.config))
     return _change(call, topic, {"sqs": {"tags": body.tags}})
 
@@ -254,6 +261,7 @@ def tag(call: SqsCall, body: TagBody) -> Answer:
 def untag(call: SqsCall, body: UntagBody) -> Answer:
     """Take tags of a queue away."""
     topic = call.queue(queue_of_url(body.queue_url))
+    _require_some("TagKeys", body.tag_keys)
     return _change(call, topic, {"sqs": {"tags": dict.fromkeys(body.tag_keys)}})
 
 
