@@ -94,6 +94,22 @@ def test_settings_for_little_input_leave_what_is_given() -> None:
     assert made["spark.driver.extraJavaOptions"].endswith(" -XX:+UseSerialGC -Dmine=1")
 
 
+@pytest.mark.parametrize(
+    ("given", "environment", "chosen"),
+    [
+        ({}, {}, [session.COLLECTOR]),
+        ({session.JAVA_OPTIONS: "-Dmine=1 -XX:+UseGCOverheadLimit"}, {}, [session.COLLECTOR]),
+        ({session.JAVA_OPTIONS: "-Dmine=1 -XX:+UseG1GC"}, {}, []),
+        (session.for_small_input({}), {}, []),
+        ({}, {"JAVA_TOOL_OPTIONS": "-XX:+UseZGC"}, []),
+    ],
+)
+def test_one_garbage_collector_is_chosen(
+    given: dict[str, str], environment: dict[str, str], chosen: list[str]
+) -> None:
+    assert session.collector(given, environment) == chosen
+
+
 def test_what_killed_processes_left_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

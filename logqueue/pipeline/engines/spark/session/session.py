@@ -11,6 +11,7 @@ import importlib.util
 import ipaddress
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -45,6 +46,12 @@ ALWAYS = {
     "spark.sql.python.filterPushdown.enabled": "true",
 }
 """SQL settings that jobs count on, whatever the master."""
+
+COLLECTOR = "-XX:+UseParallelGC"
+"""Jobs want throughput: Java's default keeps pauses short, for which all code that it compiles and
+runs has more to do."""
+OPTION_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 
 PY_FILES = "spark.submit.pyFiles"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -250,12 +257,19 @@ def _java_settings(
     ]
     if found.version >= NATIVE_ASSENT_VERSION:
         options.append("--enable-native-access=ALL-UNNAMED")
+    options += collector(given, os.environ)
     if "-XX:SharedArchiveFile" not in given.get(JAVA_OPTIONS, ""):
         options += class_archive.options(found, java.cache_directory())
     return {
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         JAVA_OPTIONS: " ".join(map(quoted, options)),
     }
+
+
+def collector(given: Mapping[str, str], environment: Mapping[str, str]) -> list[str]:
+    """Java's option for the garbage collector; none where one is given, as Java refuses two."""
+    options = [*given.values(), *(environment.get(name, "") for name in OPTION_VARIABLES)]
+    return [] if any(map(_COLLECTOR.search, options)) else [COLLECTOR]
 
 
 def _local_settings(folder: Path, variables: dict[str, str]) -> dict[str, str]:
