@@ -71,7 +71,10 @@ if TYPE_CHECKING:
     from logqueue.worker import App as App
     from logqueue.worker import Cron as Cron
     from logqueue.worker import Every as Every
+    from logqueue.worker import JobFailed as JobFailed
+    from logqueue.worker import JobHandle as JobHandle
     from logqueue.worker import Reject as Reject
+    from logqueue.worker import ResultGone as ResultGone
     from logqueue.worker import Retry as Retry
     from logqueue.worker import RetryLater as RetryLater
     from logqueue.worker import Snooze as Snooze
@@ -149,7 +152,10 @@ _HOMES = {
         "App",
         "Cron",
         "Every",
+        "JobFailed",
+        "JobHandle",
         "Reject",
+        "ResultGone",
         "Retry",
         "RetryLater",
         "Snooze",

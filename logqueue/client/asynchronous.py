@@ -455,6 +455,7 @@ class AsyncClient(AwaitedCalls):
     extend = calling(settling.extend)
 
     job = calling(queue_calls.job)
+    job_statuses = calling(queue_calls.job_statuses)
     job_page = calling(queue_calls.job_page)
     jobs = listing(queue_calls.jobs)
     workers = calling(queue_calls.workers)

@@ -433,6 +433,7 @@ class Client(BlockingCalls):
     extend = calling(settling.extend)
 
     job = calling(queue_calls.job)
+    job_statuses = calling(queue_calls.job_statuses)
     job_page = calling(queue_calls.job_page)
     jobs = listing(queue_calls.jobs)
     workers = calling(queue_calls.workers)

@@ -31,7 +31,16 @@ INT_DIGITS_MAX = 4000
 """Longer integers than about this cannot be read without changing a limit of the interpreter."""
 
 _NO_QUERY: Mapping[str, Any] = MappingProxyType({})
-_encode = msgspec.json.Encoder().encode
+
+
+def _plain(value: Any) -> Any:
+    """What the encoder does not know: the seq in the handle of a job is a number."""
+    if isinstance(value, int):
+        return int(value)
+    raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
+
+
+_encode = msgspec.json.Encoder(enc_hook=_plain).encode
 
 
 def encode(body: Any) -> bytes:

@@ -22,6 +22,7 @@ from logqueue.shapes import (
     JobEdited,
     JobHistory,
     JobPage,
+    JobStatuses,
     LogLevelChanged,
     Nacked,
     Page,
@@ -79,6 +80,7 @@ PAUSE_QUEUE = Endpoint("POST", "/v0/topics/*/pause", Paused)
 RESUME_QUEUE = Endpoint("POST", "/v0/topics/*/resume", Paused)
 LIST_JOBS = Endpoint("GET", "/v0/topics/*/jobs", JobPage)
 GET_JOB = Endpoint("GET", "/v0/topics/*/jobs/*", JobHistory)
+GET_JOB_STATUSES = Endpoint("POST", "/v0/topics/*/jobs/status", JobStatuses)
 CANCEL_JOB = Endpoint("DELETE", "/v0/topics/*/jobs/*", Cancelled)
 CANCEL_KEY = Endpoint("DELETE", "/v0/topics/*/keys/*", Cancelled)
 PURGE_JOBS = Endpoint("POST", "/v0/topics/*/purge", Purged)

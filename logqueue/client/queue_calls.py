@@ -6,7 +6,7 @@ Owns: their parameters and what they mean. Must not know: how a call is made. Se
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import UNSET
 
@@ -17,6 +17,7 @@ from logqueue.client.endpoints import (
     CHANGE_JOBS,
     CLAIM_JOBS,
     GET_JOB,
+    GET_JOB_STATUSES,
     LIST_JOBS,
     LIST_WORKERS,
     PAUSE_QUEUE,
@@ -35,6 +36,7 @@ from logqueue.shapes import (
     JobHistory,
     JobPage,
     JobState,
+    JobStatuses,
     JobView,
     Paused,
     Purged,
@@ -179,17 +181,45 @@ def jobs(
     return Listing(ask(after), turn)
 
 
-def job(queue: str, seq: int, *, ended: bool = False) -> Call[JobHistory]:
-    """One job, with its history as far as the server still knows it.
+def job(
+    queue: str, seq: int, *, ended: bool = False, wait_ms: int | None = None
+) -> Call[JobHistory]:
+    """One job, with its history as far as the server still knows it; of a queue that keeps
+    `results` also what became of it.
 
     Args:
         ended: Whether a job that has ended is looked up in the logs.
+        wait_ms: How long to wait for the end of the job, up to 30 000.
 
     Raises:
         TopicNotFound, NotAQueue: There is no such queue.
-        NotFound: There is no such job; with `ended`, the logs know of none.
+        NotFound: There is no such job; with `ended`, the logs know of none; in a queue that keeps
+            results, there has never been one.
     """
-    return call(GET_JOB, queue, str(seq), query={"ended": ended or None})
+    query = given(ended=True if ended else None, wait_ms=wait_ms)
+    return call(GET_JOB, queue, str(seq), query=query, wait_ms=wait_ms or 0)
+
+
+def job_statuses(
+    queue: str,
+    seqs: Iterable[int],
+    *,
+    wait_ms: int | None = None,
+    until: Literal["all", "any"] | None = None,
+) -> Call[JobStatuses]:
+    """What jobs are or have become, in the order of their seqs as given.
+
+    Args:
+        seqs: Up to 1000. Those that find no room in the reply are in its `rest`.
+        wait_ms: How long to wait for their ends, up to 30 000.
+        until: Wait until "all" of them have ended, which is the default, or "any".
+
+    Raises:
+        TopicNotFound, NotAQueue: There is no such queue.
+        BatchTooLarge: There are too many seqs.
+    """
+    body = {"seqs": [*map(int, seqs)], **given(wait_ms=wait_ms, until=until)}
+    return call(GET_JOB_STATUSES, queue, body=body, wait_ms=wait_ms or 0)
 
 
 def workers(queue: str) -> Call[list[WorkerView]]:

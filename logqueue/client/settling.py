@@ -7,20 +7,31 @@ know: how a call is made.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
 
 from logqueue.client.appending import NewRecord, new_key, new_record
-from logqueue.client.calls import Answer, Call, CallRequest, Endpoint, given, read_shape, request
+from logqueue.client.calls import (
+    Answer,
+    Call,
+    CallRequest,
+    Endpoint,
+    encode,
+    given,
+    read_shape,
+    request,
+)
 from logqueue.client.endpoints import ACK_JOBS, EXTEND_LEASES, NACK_JOBS, REJECT_JOBS
 from logqueue.client.topic_calls import ConfigFields
 from logqueue.errors import InvalidRequest
 from logqueue.shapes import Acked, Appended, Extended, Job, Nacked, Rejected
 
 SEQS_PER_REQUEST = 1000
+RESULTS_PER_REQUEST = 512 << 10
+"""Bytes of results after which a further request begins: a body has 1 MiB at most."""
 
 Jobs = Job | int | Iterable[Job | int]
 """A job, several, or their seqs. Jobs bring their lease ids along; bare seqs go by node alone."""
@@ -80,6 +91,7 @@ def ack(
     jobs: Jobs,
     *,
     node: str | None = None,
+    results: Sequence[Any] | None = None,
     append: Iterable[FollowUp] | None = None,
     idempotency_key: str | None = None,
 ) -> Call[Settled]:
@@ -93,6 +105,8 @@ def ack(
         jobs: Jobs as claimed, so that a lease that meanwhile belongs to another holder is left
             alone; or seqs. With `append`, 1000 at most.
         node: Who holds the leases; the client's own name when not given.
+        results: What each job came to, any JSON value, None for none: one for each of the jobs. A
+            queue with the config `results` keeps them.
         append: What is written: up to 1000 records, to 32 topics at most.
         idempotency_key: By which a repeat of the very same call is recognized, up to 256 bytes;
             made when not given.
@@ -100,12 +114,15 @@ def ack(
     Raises:
         TopicNotFound, NotAQueue: There is no such queue, or no topic that is written to.
         TopicFull, RecordTooLarge, KeyConflict: A write is refused; the jobs stay leased.
-        InvalidRequest: `append` with no jobs, or with more than one request takes.
+        InvalidRequest: `append` with no jobs, or with more than one request takes; not one result
+            for each job.
+        RecordTooLarge: A result has more than 64 KiB; the jobs stay leased.
     """
     follow_ups = _follow_ups(append or (), idempotency_key or new_key())
     if not follow_ups:
-        return _settle(ACK_JOBS, queue, jobs, given(node=node))
-    calls = _settle(ACK_JOBS, queue, jobs, {**given(node=node), "append": follow_ups})
+        return _settle(ACK_JOBS, queue, jobs, given(node=node), results)
+    members = {**given(node=node), "append": follow_ups}
+    calls = _settle(ACK_JOBS, queue, jobs, members, results)
     if len(calls.requests) > 1:
         raise InvalidRequest(
             f"an ack with append is one request: give at most {SEQS_PER_REQUEST} jobs"
@@ -174,18 +191,29 @@ def reject(
     return _settle(REJECT_JOBS, queue, jobs, given(node=node, error=error))
 
 
-def extend(queue: str, jobs: Jobs, lease_ms: int, *, node: str | None = None) -> Call[Extended]:
+def extend(
+    queue: str,
+    jobs: Jobs,
+    lease_ms: int,
+    *,
+    node: str | None = None,
+    progress: float | None = None,
+    note: str | None = None,
+) -> Call[Extended]:
     """Set the deadline of leases to `lease_ms` from now; that may also be earlier than before.
 
     Args:
         jobs: Jobs as claimed, or seqs.
         lease_ms: 100 to 86 400 000.
         node: Who holds the leases; the client's own name when not given.
+        progress: How far the jobs are, 0 to 1; what was said before stays when not given.
+        note: What to show beside it, up to 256 bytes; likewise.
 
     Raises:
         TopicNotFound, NotAQueue: There is no such queue.
     """
-    requests, _ = _requests(EXTEND_LEASES, queue, jobs, given(node=node, lease_ms=lease_ms))
+    members = given(node=node, lease_ms=lease_ms, progress=progress, note=note)
+    requests, _ = _requests(EXTEND_LEASES, queue, jobs, members)
 
     def read(answers: Sequence[Answer]) -> Extended:
         replies = [read_shape(answer, Extended) for answer in answers]
@@ -201,9 +229,13 @@ def extend(queue: str, jobs: Jobs, lease_ms: int, *, node: str | None = None) ->
 
 
 def _settle(
-    endpoint: Endpoint[SettledReply], queue: str, jobs: Jobs, members: dict[str, Any]
+    endpoint: Endpoint[SettledReply],
+    queue: str,
+    jobs: Jobs,
+    members: dict[str, Any],
+    results: Sequence[Any] | None = None,
 ) -> Call[Settled]:
-    requests, sent = _requests(endpoint, queue, jobs, members)
+    requests, sent = _requests(endpoint, queue, jobs, members, results)
     return Call(requests, _reader(queue, sent, endpoint.reply))
 
 
@@ -226,16 +258,29 @@ def _reader(
 
 
 def _requests(
-    endpoint: Endpoint[Any], queue: str, jobs: Jobs, members: dict[str, Any]
+    endpoint: Endpoint[Any],
+    queue: str,
+    jobs: Jobs,
+    members: dict[str, Any],
+    results: Sequence[Any] | None = None,
 ) -> tuple[list[CallRequest], list[list[int]]]:
-    """Requests for all jobs (one, if there are none), and the seqs that each one names."""
+    """Requests for all jobs (one, if there are none), and the seqs that each one names.
+
+    Raises:
+        InvalidRequest: There is not one result for each job.
+    """
     listed = [jobs] if isinstance(jobs, Job | int) else [*jobs]
+    if results is not None and len(results) != len(listed):
+        raise InvalidRequest(f"{len(results)} results for {len(listed)} jobs: give one for each")
+    texts = None if results is None else [msgspec.Raw(encode(result)) for result in results]
     requests, sent = [], []
-    for start in range(0, len(listed) or 1, SEQS_PER_REQUEST):
-        part = listed[start : start + SEQS_PER_REQUEST]
+    for start, stop in _parts(len(listed), texts):
+        part = listed[start:stop]
         seqs = [job.seq if isinstance(job, Job) else job for job in part]
         lease_ids = [job.lease_id if isinstance(job, Job) else "" for job in part]
         body = {**members, "seqs": seqs}
+        if texts is not None:
+            body["results"] = texts[start:stop]
         if any(lease_ids):
             body["lease_ids"] = lease_ids
         # By node alone, a second try could meet a lease that the node got since.
@@ -250,6 +295,18 @@ def _requests(
         )
         sent.append(seqs)
     return requests, sent
+
+
+def _parts(count: int, results: Sequence[msgspec.Raw] | None) -> Iterator[tuple[int, int]]:
+    """Where each request begins and ends among the jobs."""
+    start = size = 0
+    for at in range(count):
+        added = len(bytes(results[at])) if results is not None else 0
+        if at - start == SEQS_PER_REQUEST or (at > start and size + added > RESULTS_PER_REQUEST):
+            yield start, at
+            start, size = at, 0
+        size += added
+    yield start, count
 
 
 def _without(seqs: list[int], skipped: list[int]) -> list[int]:

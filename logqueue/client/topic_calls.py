@@ -72,9 +72,9 @@ class ConfigFields(TypedDict, total=False):
     paused: bool
     archive: str | None
     sqs: Mapping[str, Any] | None
-    results: Mapping[str, Any] | None
     priority_ageing_ms: int
     groups: Mapping[str, Any] | None
+    results: Mapping[str, Any] | None
 
 
 CONFIG_FIELDS = frozenset(ConfigFields.__annotations__)

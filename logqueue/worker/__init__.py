@@ -4,12 +4,14 @@ Owns: the names that users import. Must not know: the server.
 """
 
 from logqueue.worker.app import App
+from logqueue.worker.handle import JobFailed, JobHandle, ResultGone
 from logqueue.worker.job import Job, Settling, current_job, should_stop
 from logqueue.worker.message import Message
 from logqueue.worker.middleware import Handle, Middleware
 from logqueue.worker.outcomes import (
     AckPolicy,
     BadPayload,
+    BadResult,
     JobTimeout,
     Reject,
     RetryLater,
@@ -35,14 +37,18 @@ __all__ = [
     "App",
     "AppNotFound",
     "BadPayload",
+    "BadResult",
     "Cron",
     "Every",
     "Handle",
     "Job",
+    "JobFailed",
+    "JobHandle",
     "JobTimeout",
     "Message",
     "Middleware",
     "Reject",
+    "ResultGone",
     "Retry",
     "RetryLater",
     "ScheduleTimes",

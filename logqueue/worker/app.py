@@ -17,8 +17,9 @@ from logqueue.client.calls import as_json
 from logqueue.client.connecting import Urls
 from logqueue.client.topic_calls import known_config
 from logqueue.errors import quoted
-from logqueue.shapes import Appended, TopicEnsured
+from logqueue.shapes import Appended, JobStatus, TopicEnsured
 from logqueue.worker.environment import Environment, Network
+from logqueue.worker.handle import JobHandle, StatusSearch, values_of
 from logqueue.worker.handlers import Handler, Handlers, RunIn, where
 from logqueue.worker.job import Job
 from logqueue.worker.message import Message
@@ -257,16 +258,17 @@ class App:
 
     # -- sending ---------------------------------------------------------------------------------
 
-    def send(self, message: Message) -> int:
-        """Write one job; returns its seq. See `Task.send`.
+    def send(self, message: Message) -> JobHandle[Any]:
+        """Write one job; returns its handle, which is its seq. See `Task.send`.
 
         Raises:
             LogqueueError: The server refused, or could not be reached.
         """
-        return self._seqs_of(self._append([message]))[0]
+        (seq,) = self._seqs_of(self._append([message]))
+        return JobHandle(seq, message.queue, self)
 
-    def send_many(self, messages: Iterable[Message]) -> list[int]:
-        """Write jobs, those of each queue in one go; returns their seqs in the given order.
+    def send_many(self, messages: Iterable[Message]) -> list[JobHandle[Any]]:
+        """Write jobs, those of each queue in one go; returns their handles in the given order.
 
         Jobs of one queue become visible together, up to 1000 at a time.
 
@@ -281,16 +283,93 @@ class App:
                 part = places[start : start + 1000]
                 stored = self._seqs_of(self._append([listed[i] for i in part]))
                 seqs.update(zip(part, stored, strict=True))
-        return [seqs[i] for i in range(len(listed))]
+        return [JobHandle(seqs[i], message.queue, self) for i, message in enumerate(listed)]
 
-    async def send_async(self, message: Message) -> int:
+    async def send_async(self, message: Message) -> JobHandle[Any]:
         """As `send`, on an event loop."""
         self._prepare([message])
         queue = message.queue
         reply = await self._async_producer().append(
             queue, [message.record()], config=self.config_of(queue)
         )
-        return self._seqs_of(reply)[0]
+        return JobHandle(self._seqs_of(reply)[0], queue, self)
+
+    # -- results ---------------------------------------------------------------------------------
+
+    def handle(self, queue: str, seq: int) -> JobHandle[Any]:
+        """The handle of a job that was sent elsewhere, or earlier."""
+        return JobHandle(seq, queue, self)
+
+    def results(
+        self,
+        handles: Iterable[JobHandle[Any]],
+        timeout: float | None = None,
+        *,
+        return_exceptions: bool = False,
+    ) -> list[Any]:
+        """What some tasks returned, in the order of the handles; waits for all of them, with one
+        request at a time for each queue.
+
+        Args:
+            handles: The jobs.
+            timeout: How long to wait at most, in seconds; without a bound when not given.
+            return_exceptions: Put `JobFailed` and `ResultGone` in the place of results.
+
+        Raises:
+            JobFailed, ResultGone: Of the first job that has no result.
+            TimeoutError: Some have not ended in time.
+            LogqueueError: The server refused, or could not be reached.
+        """
+        listed = [*handles]
+        statuses = self.statuses(listed, timeout)
+        return values_of(listed, statuses, return_exceptions=return_exceptions)
+
+    async def results_async(
+        self,
+        handles: Iterable[JobHandle[Any]],
+        timeout: float | None = None,
+        *,
+        return_exceptions: bool = False,
+    ) -> list[Any]:
+        """As `results`, on an event loop."""
+        listed = [*handles]
+        statuses = await self.statuses_async(listed, timeout)
+        return values_of(listed, statuses, return_exceptions=return_exceptions)
+
+    def statuses(
+        self, handles: Sequence[JobHandle[Any]], timeout: float | None = 0
+    ) -> list[JobStatus]:
+        """What jobs are or have become, in the order of their handles.
+
+        Args:
+            handles: The jobs.
+            timeout: Wait until all have ended, so many seconds at most; None for no bound, 0 to
+                take them as they are.
+
+        Raises:
+            TimeoutError: Some have not ended in time.
+            LogqueueError: The server refused, or could not be reached.
+        """
+        search = StatusSearch(handles, timeout)
+        while (call := search.next_call()) is not None:
+            queue, seqs, wait_ms = call
+            found = self._producer().job_statuses(queue, seqs, wait_ms=wait_ms or None)
+            search.note(queue, found.jobs)
+        return search.found()
+
+    async def statuses_async(
+        self, handles: Sequence[JobHandle[Any]], timeout: float | None = 0
+    ) -> list[JobStatus]:
+        """As `statuses`, on an event loop."""
+        search = StatusSearch(handles, timeout)
+        while (call := search.next_call()) is not None:
+            queue, seqs, wait_ms = call
+            client = self._async_producer()
+            found = await client.job_statuses(queue, seqs, wait_ms=wait_ms or None)
+            search.note(queue, found.jobs)
+        return search.found()
+
+    # -- what follows ----------------------------------------------------------------------------
 
     def follow_ups(self, messages: Sequence[Message]) -> list[FollowUp]:
         """What jobs come to that are written together with an ack."""

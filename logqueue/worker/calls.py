@@ -6,7 +6,8 @@ what jobs are about.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any
 
 from logqueue import shapes
 from logqueue.client import AsyncClient, Client, ConfigFields
@@ -15,6 +16,9 @@ from logqueue.errors import LogqueueError, NotFound
 from logqueue.worker.leases import Lease
 from logqueue.worker.outcomes import Outcome
 from logqueue.worker.schedule import DeclaredSchedule
+
+LIVE_STATES = frozenset(("ready", "delayed", "in_flight", "held"))
+"""States of jobs that have not ended."""
 
 WAIT_MS = 20_000
 """How long a claim waits at the server for a job."""
@@ -48,16 +52,24 @@ class WorkerCalls:
         """One work stream; it ends with an error."""
         return self._client.work(queue, node=self._node, max=jobs_max, lease_ms=lease_ms)
 
-    async def settle(self, queue: str, outcome: Outcome, jobs: list[shapes.Job]) -> list[int]:
+    async def settle(
+        self,
+        queue: str,
+        outcome: Outcome,
+        jobs: list[shapes.Job],
+        results: Sequence[Any] | None = None,
+    ) -> list[int]:
         """Settle jobs under their leases; gives the seqs that were skipped."""
         client, node = self._client, self._node
         if outcome.then is not None:
             append, key = outcome.then.writes, outcome.then.key
-            done = await client.ack(queue, jobs, node=node, append=append, idempotency_key=key)
+            done = await client.ack(
+                queue, jobs, node=node, results=results, append=append, idempotency_key=key
+            )
             # A repeat of one that was carried out is not skipped.
             return done.skipped + done.unsure
         if outcome.verb == "ack":
-            return (await client.ack(queue, jobs, node=node)).skipped
+            return (await client.ack(queue, jobs, node=node, results=results)).skipped
         if outcome.verb == "reject":
             return (await client.reject(queue, jobs, node=node, error=outcome.error)).skipped
         settled = await client.nack(
@@ -75,18 +87,25 @@ class WorkerCalls:
         await self._client.nack(queue, [], node=self._node, last=True)
 
     async def is_gone(self, queue: str, seq: int) -> bool:
-        """Whether a queue no longer has a job."""
+        """Whether a queue no longer has a job, whether it keeps what became of it or not."""
         try:
-            await self._client.job(queue, seq)
+            found = await self._client.job(queue, seq)
         except NotFound:
             return True
-        return False
+        return found.job.state not in LIVE_STATES
 
-    async def extend(self, lease: Lease, lease_s: float) -> bool:
-        """Give one lease a new length; False when it is lost."""
+    async def extend(
+        self, lease: Lease, lease_s: float, progress: float | None = None, note: str | None = None
+    ) -> bool:
+        """Give one lease a new length, and say how far its job is; False when it is lost."""
         asked_at = self._now()
         reply = await self._client.extend(
-            lease.queue, lease.job, round(lease_s * 1000), node=self._node
+            lease.queue,
+            lease.job,
+            round(lease_s * 1000),
+            node=self._node,
+            progress=progress,
+            note=note,
         )
         if reply.skipped:
             return False
@@ -108,7 +127,9 @@ class WorkerCalls:
 
     async def ensure_queue(self, queue: str, config: ConfigFields) -> shapes.TopicEnsured:
         """Create a queue that is missing; an existing one is left as it is and compared."""
-        return await self._client.ensure_topic(queue, **config)
+        found = await self._client.ensure_topic(queue, **config)
+        self._configs[queue] = (self._now(), found.config)
+        return found
 
     async def ensure_schedule(self, schedule: DeclaredSchedule) -> shapes.Schedule:
         """Create a schedule that is missing; an existing one is left as it is and compared."""

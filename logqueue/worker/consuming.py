@@ -26,6 +26,7 @@ from logqueue.worker.outcomes import (
     ACK,
     AckPolicy,
     BadPayload,
+    BadResult,
     FollowUps,
     Outcome,
     Reject,
@@ -36,6 +37,8 @@ from logqueue.worker.outcomes import (
     error_text,
     fate,
 )
+from logqueue.worker.payload import checked_result
+from logqueue.worker.processes import Unportable
 from logqueue.worker.retry import Retry
 from logqueue.worker.running import Running
 from logqueue.worker.settling import Settler
@@ -224,12 +227,34 @@ class Consuming:
         return await asyncio.shield(answer)
 
     async def _run_handler(self, job: Job) -> None:
-        await self._running.run(self._handlers.find(job), job)
+        handler = self._handlers.find(job)
+        value = await self._running.run(handler, job)
+        if job.result is None and job.task:
+            job.result = value
+        if job.result is not None and not job.is_settled:
+            job.result = await self._kept_result(handler, job)
+
+    async def _kept_result(self, handler: Handler, job: Job) -> Any:
+        """The result of a job, where something asks for it.
+
+        Raises:
+            BadResult: It cannot be kept.
+        """
+        if handler.policy in (AckPolicy.ACK_FIRST, AckPolicy.MANUAL):
+            return None
+        config = await self._calls.config_of(self.queue, CONFIG_AGE_S)
+        if not job.lease.job.then and (config is None or config.results is None):
+            return None
+        if isinstance(job.result, Unportable):
+            raise BadResult(job.result.problem)
+        return checked_result(job.result)
 
     def _finish(self, handler: Handler | None, job: Job, error: BaseException | None) -> None:
         if error is not None and not isinstance(error, RetryLater | Snooze | Reject):
             text = "%s failed, attempt %d: %s"
             logger.warning(text, job, job.deliveries, error_text(error), exc_info=error)
+        if error is not None:
+            job.result = None
         if job.is_settled or job.lease.is_lost:
             return
         policy = handler.policy if handler is not None else AckPolicy.NACK_ON_ERROR
@@ -270,7 +295,8 @@ class Consuming:
         self._unsettled.discard(job)
         if outcome.verb == "ack" and job.then:
             outcome = replace(outcome, then=FollowUps(self._follow_ups(job.then)))
-        answer = self._settler.settle(job.lease, outcome)
+        result = job.result if outcome.verb == "ack" else None
+        answer = self._settler.settle(job.lease, outcome, result)
         answer.add_done_callback(lambda done: self._answered(job, outcome, done.result()))
         return answer
 
@@ -330,13 +356,15 @@ class Consuming:
         self._loop.call_soon_threadsafe(settle)
         return settling
 
-    def _extend_soon(self, job: Job, lease_s: float) -> Settling:
+    def _extend_soon(
+        self, job: Job, lease_s: float, progress: float | None, note: str | None
+    ) -> Settling:
         settling = Settling()
 
         async def extend() -> None:
             counted = False
             try:
-                counted = await self._calls.extend(job.lease, lease_s)
+                counted = await self._calls.extend(job.lease, lease_s, progress, note)
             except LogqueueError as error:
                 logger.warning("%s could not be extended: %s", job, error)
             finally:

@@ -18,12 +18,14 @@ from logqueue.json_problems import type_problem
 from logqueue.worker.leases import Lease
 from logqueue.worker.message import Message
 from logqueue.worker.outcomes import ACK, BadPayload, Outcome
-from logqueue.worker.payload import typed
+from logqueue.worker.payload import checked_result, typed
 
 T = TypeVar("T")
 
+NOTE_BYTES_MAX = 256
+
 SettleJob = Callable[["Job", Outcome], "Settling"]
-ExtendJob = Callable[["Job", float], "Settling"]
+ExtendJob = Callable[["Job", float, float | None, str | None], "Settling"]
 
 
 class Settling:
@@ -66,12 +68,13 @@ class Job:
         task: Name of the task that handles it; "" under a consumer.
         state: What the app's lifespan yielded.
         then: The jobs that follow from it, as `done` was given them.
+        result: What `done` or `ack` was given as its result, or None.
     """
 
     __slots__ = (
         "_extend", "_settle", "attempts", "data", "deliveries", "is_done", "is_settled", "key",
-        "last_error", "lease", "meta", "queue", "seq", "state", "stop_asked", "stop_seen", "tag",
-        "task", "then", "ts",
+        "last_error", "lease", "meta", "queue", "result", "seq", "state", "stop_asked", "stop_seen",
+        "tag", "task", "then", "ts",
     )  # fmt: skip
 
     def __init__(
@@ -92,6 +95,7 @@ class Job:
         self.task = ""
         self.state: Mapping[str, Any] = {}
         self.then: Sequence[Message] = ()
+        self.result: Any = None
         self.is_settled = False
         self.is_done = False
         self.stop_asked = False
@@ -147,7 +151,7 @@ class Job:
             problem = type_problem(error, kind, "the data")
             raise BadPayload(f"the data is not a {kind.__name__}: {problem}") from error
 
-    def done(self, *, then: Iterable[Message] = ()) -> None:
+    def done(self, *, then: Iterable[Message] = (), result: Any = None) -> None:
         """Say that the work is complete, so that returning acks the job.
 
         Needed only after `should_stop()` was true or the handler was cancelled, since a handler
@@ -158,6 +162,7 @@ class Job:
             then: Jobs that follow from this one: `job.done(then=[ship.job(order)])`. They are
                 written in one transaction with the ack: all of that happens, or nothing, and a
                 worker that has lost its lease writes nothing.
+            result: What the job came to, in place of what the handler returns; any JSON value.
 
         Raises:
             RuntimeError: The job is settled already, and something is to follow.
@@ -167,18 +172,23 @@ class Job:
             raise self._unsettleable()
         self.is_done = True
         self.then = follow
+        self.result = result
 
     # -- settling by hand ------------------------------------------------------------------------
 
-    def ack(self, *, then: Iterable[Message] = ()) -> Settling:
+    def ack(self, *, then: Iterable[Message] = (), result: Any = None) -> Settling:
         """The job is done.
 
         Args:
             then: As for `done`.
+            result: What it came to: any JSON value. A queue with the config `results` keeps it.
 
         Raises:
+            BadResult: The result is not JSON, or has more than 64 KiB; the job is not settled.
             RuntimeError: The job is settled already, or cannot be settled from here.
         """
+        if result is not None:
+            self.result = checked_result(result)
         follow = tuple(then)
         if self._settle is not None and not self.is_settled and follow:
             self.then = follow
@@ -213,7 +223,27 @@ class Job:
         """
         if self._extend is None or self.is_settled:
             raise self._unsettleable()
-        return self._extend(self, lease)
+        return self._extend(self, lease, None, None)
+
+    def progress(self, share: float, note: str | None = None) -> Settling:
+        """Say how far the job is; it is shown with the job until the lease ends, and renews the
+        lease. A handler in a process of its own cannot say it.
+
+        Args:
+            share: 0 to 1.
+            note: A short text, up to 256 bytes; what was said before stays when not given.
+
+        Raises:
+            ValueError: The share is out of range, or the note too long.
+            RuntimeError: The job is settled already, or cannot be settled from here.
+        """
+        if not 0 <= share <= 1:
+            raise ValueError(f"progress must be between 0 and 1, not {share}")
+        if note is not None and len(note.encode()) > NOTE_BYTES_MAX:
+            raise ValueError(f"a note about progress has {NOTE_BYTES_MAX} bytes at most")
+        if self._extend is None or self.is_settled:
+            raise self._unsettleable()
+        return self._extend(self, self.lease.lease_s, share, note)
 
     def settle(self, outcome: Outcome) -> Settling:
         """What the methods above come to.

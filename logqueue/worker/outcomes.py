@@ -79,6 +79,10 @@ class BadPayload(Exception):
     """The job's data is not what its handler takes, and no retry will change that."""
 
 
+class BadResult(Exception):
+    """What a task returned cannot be kept as its result, and no retry will change that."""
+
+
 class UnknownTask(Exception):
     """No task of this name is registered; another worker, or a later version, may know it."""
 
@@ -150,7 +154,7 @@ def decide(
         return Outcome("nack", _ms(error.delay), count=False)
     if isinstance(error, Reject):
         return Outcome("reject", error=error.reason or None)
-    if isinstance(error, BadPayload):
+    if isinstance(error, BadPayload | BadResult):
         return Outcome("reject", error=error_text(error))
     if isinstance(error, RetryLater):
         return _retry_later(retry, error, attempt, chance)

@@ -19,9 +19,13 @@ from typing import Any
 
 import msgspec
 
+from logqueue.client.calls import encode
 from logqueue.errors import quoted
 from logqueue.json_problems import type_problem
-from logqueue.worker.outcomes import BadPayload
+from logqueue.worker.outcomes import BadPayload, BadResult
+
+RESULT_BYTES_MAX = 64 << 10
+"""What a queue keeps of one result."""
 
 
 class TaskCall(msgspec.Struct, frozen=True):
@@ -46,6 +50,25 @@ def read_call(data: Any) -> TaskCall:
             + type_problem(error, TaskCall, "the data")
         ) from error
     return call
+
+
+def checked_result(value: Any) -> Any:
+    """What a task returned, as plain JSON that can be kept.
+
+    Raises:
+        BadResult: JSON has no such value, or it has more than 64 KiB.
+    """
+    try:
+        plain = msgspec.to_builtins(value, str_keys=True, enc_hook=_as_plain)
+        size = len(encode(plain))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadResult(f"the result is not JSON: {error}") from error
+    if size > RESULT_BYTES_MAX:
+        raise BadResult(
+            f"the result has {size} bytes; at most {RESULT_BYTES_MAX} are kept. Store it elsewhere "
+            "and return a reference"
+        )
+    return plain
 
 
 def typed(plain: Any, kind: Any) -> Any:
@@ -90,6 +113,8 @@ def _schema_of(kind: type) -> dict[str, Any]:
 
 
 def _as_plain(value: Any) -> Any:
+    if isinstance(value, int):
+        return int(value)
     if isinstance(value, PurePath):
         return str(value)
     if _is_model(type(value)):
@@ -126,6 +151,12 @@ class Arguments:
         self._types = {
             parameter: hints.get(parameter, Any) for parameter in self._signature.parameters
         }
+        self._returns = hints.get("return", Any)
+        try:
+            msgspec.json.schema(self._returns, schema_hook=_schema_of)
+        except TypeError:
+            # Of interest only where results are kept, and then they are what JSON has.
+            self._returns = Any
         for parameter, kind in self._types.items():
             try:
                 msgspec.json.schema(kind, schema_hook=_schema_of)
@@ -133,6 +164,20 @@ class Arguments:
                 raise TypeError(
                     f"task {name}: parameter {quoted(parameter)} cannot be encoded as JSON: {error}"
                 ) from error
+
+    def result(self, plain: Any) -> Any:
+        """What the function returned, as its annotation says.
+
+        Raises:
+            BadResult: It does not fit; another version of the task may have run.
+        """
+        if plain is None:
+            return None
+        try:
+            return typed(plain, self._returns)
+        except msgspec.ValidationError as error:
+            problem = type_problem(error, self._returns, "the result")
+            raise BadResult(f"task {self._name}: {problem}") from error
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The data of a job for this call.

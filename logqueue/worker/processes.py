@@ -120,11 +120,14 @@ class HandlerProcesses:
         args: Sequence[Any],
         kwargs: dict[str, Any],
         started: Callable[[], object],
-    ) -> None:
+    ) -> Any:
         """Run a handler in a process; blocks until it returns, so call it in a thread.
 
         Args:
             started: Called, in that thread, when the handler begins.
+
+        Returns:
+            What the handler returned; an `Unportable` where that cannot leave its process.
 
         Raises:
             ChildDied, ChildEnded, Exception: As `_Child.call`.
@@ -138,6 +141,8 @@ class HandlerProcesses:
             returned = child.call(reference, payload, started)
             job.stop_seen = returned.is_cut_short
             job.then = returned.then
+            job.result = returned.result
+            return returned.value
         finally:
             self._put_back(job, child)
 
@@ -212,10 +217,20 @@ class _Returned(NamedTuple):
     Attributes:
         is_cut_short: Because it was asked to stop, with work left.
         then: The jobs that follow.
+        result: What `done` was given as the result.
+        value: What it returned.
     """
 
     is_cut_short: bool
     then: Sequence[Message] = ()
+    result: Any = None
+    value: Any = None
+
+
+class Unportable(NamedTuple):
+    """In place of a value that cannot leave the process it was made in."""
+
+    problem: str
 
 
 def _plain(job: Job) -> tuple[Any, ...]:
@@ -251,8 +266,19 @@ def _run(
     job.task = task
     enter(job)
     started()
-    function(*[job if argument is _JOB else argument for argument in args], **kwargs)
-    return _Returned(job.is_cut_short, job.then)
+    value = function(*[job if argument is _JOB else argument for argument in args], **kwargs)
+    return _Returned(job.is_cut_short, job.then, _travelling(job.result), _travelling(value))
+
+
+def _travelling(value: Any) -> Any:
+    """A value that survives the pipe."""
+    if value is None:
+        return None
+    try:
+        pickle.dumps(value)
+    except Exception as error:
+        return Unportable(f"a {type(value).__name__} cannot leave the handler's process: {error}")
+    return value
 
 
 class _ChildJob(Job):

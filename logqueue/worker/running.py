@@ -9,7 +9,7 @@ import asyncio
 import contextvars
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from logqueue.worker.handlers import Handler
 from logqueue.worker.job import Job
@@ -39,8 +39,11 @@ class Running:
         self._threads = HandlerThreads()
         self._processes = HandlerProcesses()
 
-    async def run(self, handler: Handler, job: Job) -> None:
+    async def run(self, handler: Handler, job: Job) -> Any:
         """Run a handler to its end.
+
+        Returns:
+            What it returned.
 
         A cancelled or overdue handler on the loop is cancelled, one in a process is ended with its
         process. One in a thread can only be asked, by `should_stop()`.
@@ -59,14 +62,14 @@ class Running:
         try:
             async with asyncio.timeout(timeout) as bound:
                 if handler.run_in == "loop":
-                    await handler.function(*args, **kwargs)
+                    value = await handler.function(*args, **kwargs)
                 elif handler.run_in == "thread":
                     context = contextvars.copy_context()
-                    await self._in_thread(
+                    value = await self._in_thread(
                         lambda: context.run(handler.function, *args, **kwargs), job
                     )
                 else:
-                    await self._in_process(handler, job, args, kwargs, bound)
+                    value = await self._in_process(handler, job, args, kwargs, bound)
         except TimeoutError as error:
             if not bound.expired():
                 raise
@@ -74,6 +77,7 @@ class Running:
         if bound.expired() and not job.is_done:
             # The handler caught the cancellation and returned.
             raise _overdue(handler)
+        return value
 
     async def _until_room(self) -> None:
         """Wait while too many threads of given-up handlers run on: each holds memory and more."""
@@ -86,11 +90,11 @@ class Running:
             self._room.clear()
             await self._room.wait()
 
-    async def _in_thread(self, call: Callable[[], Any], job: Job) -> None:
+    async def _in_thread(self, call: Callable[[], Any], job: Job) -> Any:
         loop = asyncio.get_running_loop()
         has_begun = is_given_up = False
 
-        def run() -> BaseException | None:
+        def run() -> _Ended:
             nonlocal has_begun
             has_begun = True
             try:
@@ -105,7 +109,7 @@ class Running:
                 self._room.set()
 
         try:
-            error = await loop.run_in_executor(self._threads, run)
+            ended = await loop.run_in_executor(self._threads, run)
         except asyncio.CancelledError:
             job.stop_asked = True
             if has_begun:
@@ -114,7 +118,7 @@ class Running:
                 text = "%s timed out; its thread runs until the handler returns (%d such threads)"
                 logger.warning(text, job, self.abandoned)
             raise
-        _raise(error)
+        return _value(ended)
 
     async def _in_process(
         self,
@@ -123,7 +127,7 @@ class Running:
         args: Any,
         kwargs: dict[str, Any],
         bound: asyncio.Timeout,
-    ) -> None:
+    ) -> Any:
         loop = asyncio.get_running_loop()
         is_waiting = True
 
@@ -131,8 +135,8 @@ class Running:
             if handler.timeout is not None and is_waiting and not bound.expired():
                 bound.reschedule(loop.time() + handler.timeout)
 
-        def call() -> None:
-            self._processes.call(
+        def call() -> Any:
+            return self._processes.call(
                 job,
                 handler.function,
                 args,
@@ -141,13 +145,13 @@ class Running:
             )
 
         try:
-            error = await loop.run_in_executor(self._threads, _caught, call)
+            ended = await loop.run_in_executor(self._threads, _caught, call)
         except asyncio.CancelledError:
             self._processes.end(job)
             raise
         finally:
             is_waiting = False
-        _raise(error)
+        return _value(ended)
 
     def ask_to_stop(self, job: Job) -> None:
         """Make `should_stop()` true for a job, wherever its handler runs."""
@@ -164,24 +168,32 @@ def _overdue(handler: Handler) -> JobTimeout:
     return JobTimeout(f"{handler.name} took longer than {handler.timeout:g} s")
 
 
-def _raise(error: BaseException | None) -> None:
-    """Raise what a handler raised elsewhere than on the loop.
+class _Ended(NamedTuple):
+    """What a call returned or raised. A future could not carry every exception: StopIteration is
+    special."""
+
+    value: Any = None
+    error: BaseException | None = None
+
+
+def _value(ended: _Ended) -> Any:
+    """What a handler returned elsewhere than on the loop.
 
     Raises:
         RuntimeError: In place of `KeyboardInterrupt`: this process was not interrupted; signals
             reach its main thread only.
         BaseException: What it raised.
     """
+    error = ended.error
     if isinstance(error, KeyboardInterrupt):
         raise RuntimeError(f"the handler raised {type(error).__name__}") from error
     if error is not None:
         raise error
+    return ended.value
 
 
-def _caught(call: Callable[[], Any]) -> BaseException | None:
-    """What a call raised. A future could not carry every exception: StopIteration is special."""
+def _caught(call: Callable[[], Any]) -> _Ended:
     try:
-        call()
+        return _Ended(call())
     except BaseException as error:
-        return error
-    return None
+        return _Ended(error=error)

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from random import Random
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from logqueue import shapes
 from logqueue.errors import LogqueueError, NotAQueue, NotFound
@@ -32,7 +33,13 @@ logger = logging.getLogger("logqueue.worker.settle")
 class SendSettle(Protocol):
     """One settle call; gives the seqs that were skipped. Raises LogqueueError."""
 
-    async def __call__(self, queue: str, outcome: Outcome, jobs: list[shapes.Job]) -> list[int]: ...
+    async def __call__(
+        self,
+        queue: str,
+        outcome: Outcome,
+        jobs: list[shapes.Job],
+        results: Sequence[Any] | None,
+    ) -> list[int]: ...
 
 
 class AskGone(Protocol):
@@ -44,6 +51,7 @@ class AskGone(Protocol):
 class _Entry(NamedTuple):
     lease: Lease
     answer: asyncio.Future[bool]
+    result: Any
 
 
 class Settler:
@@ -60,8 +68,13 @@ class Settler:
         self._timer: asyncio.Handle | None = None
         self._sending: set[asyncio.Task[None]] = set()
 
-    def settle(self, lease: Lease, outcome: Outcome) -> asyncio.Future[bool]:
+    def settle(self, lease: Lease, outcome: Outcome, result: Any = None) -> asyncio.Future[bool]:
         """Queue a settle; the lease is kept until it is answered.
+
+        Args:
+            lease: Of the job.
+            outcome: What becomes of it.
+            result: What it came to, for an ack: any JSON value, None for none.
 
         Returns:
             True when it counted, False when the lease was lost.
@@ -70,7 +83,7 @@ class Settler:
         answer = loop.create_future()
         lease.is_settling = True
         batch = self._gathering.setdefault((lease.queue, outcome), [])
-        batch.append(_Entry(lease, answer))
+        batch.append(_Entry(lease, answer, result))
         if len(batch) >= BATCH_MAX:
             self._dispatch(lease.queue, outcome)
         elif self._timer is None:
@@ -107,6 +120,8 @@ class Settler:
     async def _deliver(self, queue: str, outcome: Outcome, entries: list[_Entry]) -> None:
         """Send one batch until it is answered, or until none of its leases can be held."""
         jobs = [entry.lease.job for entry in entries]
+        has_results = any(entry.result is not None for entry in entries)
+        results = [entry.result for entry in entries] if has_results else None
         everything = {job.seq for job in jobs}
         skipped: set[int] | None = None
         pause_s = PAUSE_S_MIN
@@ -114,7 +129,7 @@ class Settler:
         try:
             while skipped is None:
                 try:
-                    skipped = set(await self._send(queue, outcome, jobs))
+                    skipped = set(await self._send(queue, outcome, jobs, results))
                 except (NotFound, NotAQueue):
                     logger.warning("queue %s was deleted, and %d jobs with it", queue, len(jobs))
                     skipped = everything
@@ -145,7 +160,7 @@ class Settler:
         """Of the seqs that a repeat was skipped for, those of which the first try had counted and
         only its reply was lost. An ack's job is gone then; a server that was killed before the
         ack was on its disk still has it."""
-        unsure = {lease.job.seq for lease, _ in entries if not lease.is_lost} & skipped
+        unsure = {lease.job.seq for lease, _, _ in entries if not lease.is_lost} & skipped
         if outcome.verb != "ack":
             return unsure
         gone = set()
@@ -156,7 +171,7 @@ class Settler:
         return gone
 
     def _conclude(self, entries: list[_Entry], skipped: set[int] | None) -> None:
-        for lease, answer in entries:
+        for lease, answer, _ in entries:
             self._keeper.drop(lease)
             if answer.done():
                 continue

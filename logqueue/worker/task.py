@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
+from logqueue.worker.handle import JobHandle
 from logqueue.worker.handlers import Handler
 from logqueue.worker.message import Message, OnConflict, Unique
 from logqueue.worker.payload import Arguments
@@ -21,12 +22,12 @@ R = TypeVar("R", covariant=True)
 class Outbox(Protocol):
     """Where messages go."""
 
-    def send(self, message: Message) -> int:
-        """Write it; returns its seq."""
+    def send(self, message: Message) -> JobHandle[Any]:
+        """Write it; returns its handle."""
         ...
 
-    async def send_async(self, message: Message) -> int:
-        """Write it; returns its seq."""
+    async def send_async(self, message: Message) -> JobHandle[Any]:
+        """Write it; returns its handle."""
         ...
 
 
@@ -55,21 +56,25 @@ class Sender(Generic[P]):
         """
         return self.message(*args, **kwargs)
 
-    def send(self, *args: P.args, **kwargs: P.kwargs) -> int:
+    def send(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[Any]:
         """Have the task run by a worker with these arguments.
 
         Returns:
-            The job's seq.
+            The job's handle: its seq, by which its result can be asked for.
 
         Raises:
             TypeError: The arguments do not fit the function.
             LogqueueError: The server refused, or could not be reached.
         """
-        return self._outbox.send(self.message(*args, **kwargs))
+        handle = self._outbox.send(self.message(*args, **kwargs))
+        handle.read = self._arguments.result
+        return handle
 
-    async def send_async(self, *args: P.args, **kwargs: P.kwargs) -> int:
+    async def send_async(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[Any]:
         """As `send`, for code on an event loop."""
-        return await self._outbox.send_async(self.message(*args, **kwargs))
+        handle = await self._outbox.send_async(self.message(*args, **kwargs))
+        handle.read = self._arguments.result
+        return handle
 
 
 class Task(Generic[P, R]):
@@ -166,11 +171,11 @@ class Task(Generic[P, R]):
         """
         return self.message(*args, **kwargs)
 
-    def send(self, *args: P.args, **kwargs: P.kwargs) -> int:
+    def send(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Have the task run by a worker with these arguments.
 
         Returns:
-            The job's seq.
+            The job's handle: its seq, by which its result can be asked for.
 
         Raises:
             TypeError: The arguments do not fit the function.
@@ -178,6 +183,6 @@ class Task(Generic[P, R]):
         """
         return self.with_options().send(*args, **kwargs)
 
-    async def send_async(self, *args: P.args, **kwargs: P.kwargs) -> int:
+    async def send_async(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """As `send`, for code on an event loop."""
         return await self.with_options().send_async(*args, **kwargs)

@@ -72,3 +72,12 @@ def landed(n: int) -> None:
 def hand_on(n: int) -> None:
     """A step that ends with the job of the next."""
     current_job().done(then=[landed.job(n)])
+
+
+app.queue("results", results={})
+
+
+@app.task(queue="results", run_in="process")
+def doubled(n: int) -> int:
+    """A result from a process."""
+    return 2 * n
