@@ -19,6 +19,7 @@ from logqueue.cli.arguments import Commands, duration_ms, natural, positive
 from logqueue.cli.connection import connect
 from logqueue.cli.exits import CommandError, NothingThere, UsageError
 from logqueue.cli.reading_input import BadLine, Counted
+from logqueue.cli.results import print_results
 from logqueue.cli.terminal import Bar
 from logqueue.errors import TopicNotFound
 
@@ -120,6 +121,12 @@ def _add_append(commands: Commands) -> None:
         metavar="N",
         help="records per request, up to 10000 (default: 1000)",
     )
+    append.add_argument(
+        "--wait",
+        type=duration_ms,
+        metavar="TIME",
+        help="queues with results: wait up to this long, and print the result of each job",
+    )
 
 
 # -- append --------------------------------------------------------------------------------------
@@ -136,10 +143,12 @@ def _append(arguments: argparse.Namespace) -> int:
         client = stack.enter_context(connect(arguments))
         progress = stack.enter_context(_progress(name, total, lines))
         began, stored = time.monotonic(), 0
+        seqs: list[int] = []
 
         def note(reply: Appended) -> None:
             nonlocal stored
             stored += reply.count
+            seqs.extend(reply.seqs or ())
             progress(stored)
 
         try:
@@ -149,7 +158,7 @@ def _append(arguments: argparse.Namespace) -> int:
                 chunk=arguments.chunk,
                 key=arguments.key,
                 create=arguments.create,
-                return_seqs=False,
+                return_seqs=arguments.wait is not None,
                 on_progress=note,
             )
         except TopicNotFound as missing:
@@ -162,7 +171,10 @@ def _append(arguments: argparse.Namespace) -> int:
                 f"{name}, line {bad.line}: {bad}; {output.count_of(stored, 'record')} before it "
                 f"{'is' if stored == 1 else 'are'} stored"
             ) from bad
-    _report(arguments, result, time.monotonic() - began)
+        _report(arguments, result, time.monotonic() - began)
+        if arguments.wait is not None and seqs:
+            wait_ms, is_json = arguments.wait, arguments.json
+            return print_results(client, arguments.topic, seqs, wait_ms, is_json=is_json)
     return exits.OK if result.count else exits.NOTHING
 
 

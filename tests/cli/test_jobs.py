@@ -99,6 +99,21 @@ class TestLookingAfter:
         assert "delayed" in shown and "bad\\x1bday" in shown and "w1" in shown
         assert cli("job", queue, "2").status == 3
 
+    def test_results(self, client: Client, queue: str, cli: Cli) -> None:
+        client.patch_topic(queue, results={})
+        assert cli("append", queue, "--data", '"a"', "--data", '"b"', "--wait", "1ms").status == 1
+        jobs = client.claim(queue, max=2).jobs
+        client.ack(queue, jobs[0], results=[{"n": 1}])
+        client.reject(queue, jobs[1], error="no such user")
+        mixed = cli("result", queue, "2", "1", "--wait", "1m")
+        assert (mixed.status, mixed.out) == (1, '{"n":1}\n')
+        assert "job 2" in mixed.err and "is dead: no such user" in mixed.err
+        assert [job["state"] for job in cli("result", queue, "1", "9", "--json").lines] == [
+            "done", "unknown",
+        ]  # fmt: skip
+        shown = cli("job", queue, "1").out
+        assert "done" in shown and '{"n":1}' in shown
+
     def test_workers_are_listed(self, client: Client, queue: str, cli: Cli) -> None:
         assert cli("workers", queue).status == 3
         client.append(queue, [1])

@@ -266,6 +266,18 @@ QUEUE_CASES = [
         check=lambda r: r.job.data == [1] and r.history[0].lease_id == "lease_1",
     ),
     Case(
+        "GET", "/v0/topics/q/jobs/7?wait_ms=500", lambda c: c.job("q", 7, wait_ms=500),
+        {"topic": "q", "job": {"$seq": 7, "state": "done", "result": [1]}},
+        check=lambda r: r.job.result == [1],
+    ),
+    Case(
+        "POST", "/v0/topics/q/jobs/status",
+        lambda c: c.job_statuses("q", [7, 8], wait_ms=500, until="any"),
+        {"topic": "q", "jobs": [VIEW, {"$seq": 8, "state": "dead", "error": "no"}], "rest": [9]},
+        sends={"seqs": [7, 8], "wait_ms": 500, "until": "any"},
+        check=lambda r: [job.has_ended for job in r.jobs] == [False, True] and r.rest == [9],
+    ),
+    Case(
         "POST", "/v0/topics/q/jobs/change",
         lambda c: c.change_jobs(
             "q", "delay", state=["ready"], tag="t", key="k", node="w", min_age_ms=1, max_age_ms=9,
