@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from logqueue.errors import NotWriter
 from tests.server.memory import claimed
 from tests.sqs.memory import Refused, SqsMemory, taken
 
@@ -138,6 +139,48 @@ def test_jobs_of_native_producers(memory: SqsMemory, data: object, text: str) ->
     assert message["MD5OfBody"] == md5(text.encode()).hexdigest()
     memory.act("DeleteMessage", "native.queue:1", ReceiptHandle=handle_of(message))
     assert memory.state("native.queue:1")["acked"] == 1
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {"$sqs": {"attributes": {"a": {"DataType": "Binary", "BinaryValue": "%"}}}},
+        {"$sqs": {"attributes": {"a": {"DataType": "String"}}}},
+        {"$sqs": {"attributes": {"a": 1}}},
+        {"$sqs": {"trace": {"DataType": "String"}, "deduplication": ""}},
+        {
+            "$dead_letter_from": "x",
+            "$dead_letter_src_seq": "\u00b2",
+            "$dead_letter_deliveries": "-",
+        },
+        {"$dead_letter_from": "no such", "$dead_letter_src_seq": "9" * 40},
+        ["$sqs"],
+    ],
+)
+def test_any_meta_of_native_producers(memory: SqsMemory, meta: object) -> None:
+    memory.create()
+    memory.append("x", meta=meta)
+    (message,) = memory.receive(MessageAttributeNames=["All"])
+    assert message["Body"] == "x" and "MessageAttributes" not in message
+
+
+def test_a_standby_answers_what_only_reads(memory: SqsMemory) -> None:
+    memory.create()
+
+    class Following:
+        behind_ms = 5
+
+        def refusal(self) -> NotWriter:
+            return NotWriter.because("a standby", "http://writer")
+
+    lifecycle = memory.core._service.lifecycle
+    lifecycle.following = Following()  # type: ignore[assignment]
+    assert len(memory.act("ListQueues")["QueueUrls"]) == 1
+    assert memory.act("GetQueueAttributes", "q", AttributeNames=["All"])["Attributes"]
+    for act in (lambda: memory.send("x"), memory.receive, memory.create):
+        with pytest.raises(Refused, match="ServiceUnavailable"):
+            act()
+    lifecycle.following = None
 
 
 def test_messages_for_native_workers(memory: SqsMemory) -> None:

@@ -8,6 +8,8 @@ from calendar import timegm
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from logqueue.cli.main import main
 from logqueue.server.auth import KeyRing, parse_keys, signing_credentials
@@ -118,6 +120,27 @@ def test_keys() -> None:
     assert authenticate(by_bearer, RING, 0) is RING.authenticate("first")
     key = RING.keys[0]
     assert key.signing_secret not in repr(key) and "first" not in key.signing_secret
+
+
+PIECES = (
+    *" ,;=/",
+    *("Credential=", "SignedHeaders=", "Signature=", "host", "x-amz-date", "\u00fc", "20261123"),
+    *(RING.keys[0].access_key_id, "sqs", "aws4_request", "AWS4-HMAC-SHA256 "),
+)
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=30))
+def test_any_header_is_refused(parts: list[str]) -> None:
+    request = changed(signed(), b"authorization", "".join(parts).encode())
+    with pytest.raises(SqsRefusal):
+        authenticate(request, RING, now_ms())
+
+
+def test_a_signature_may_be_any_text() -> None:
+    request = signed()
+    header = dict(request.headers)[b"authorization"].rpartition(b"=")[0]
+    other = changed(request, b"authorization", header + "=\u00fc".encode())
+    assert code_of(other) == "SignatureDoesNotMatch"
 
 
 @pytest.mark.parametrize(

@@ -235,10 +235,12 @@ def _stored(meta: bytes) -> Stored:
     if b'"$sqs"' not in meta:
         return _NOTHING
     try:
-        return _metas.decode(meta).sqs or _NOTHING
-    except msgspec.ValidationError:
+        stored = _metas.decode(meta).sqs or _NOTHING
+        attributes.require_attributes(stored.attributes)
+    except (msgspec.ValidationError, SqsRefusal):
         # Of another producer, which may write any meta.
         return _NOTHING
+    return stored
 
 
 def _id(call: SqsCall, topic: QueueTopic, letter: LetterMeta, seq: int) -> str:

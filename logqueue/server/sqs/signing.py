@@ -88,7 +88,8 @@ def authenticate(request: HttpRequest, ring: KeyRing, now_ms: int) -> Key:
         )
     moment = _header(request, b"x-amz-date").decode("ascii", "replace")
     _require_scope(signature, moment)
-    if not hmac.compare_digest(_signed(request, signature, moment, key), signature.signature):
+    wanted = _signed(request, signature, moment, key)
+    if not hmac.compare_digest(wanted.encode(), signature.signature.encode()):
         raise SqsRefusal(
             BAD_SIGNATURE,
             "the signature does not match the request: check the secret access key, and that "
