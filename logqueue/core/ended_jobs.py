@@ -41,6 +41,7 @@ class EndedJob(msgspec.Struct, frozen=True, gc=False):
         segment: Replay learns of it only from this segment of the jobs log on; 0 when never.
         result: JSON; b"" for none.
         error: The last error, or None.
+        key: The key that it still has, as a JSON string; b"" for none.
     """
 
     outcome: JobEndKind
@@ -50,11 +51,12 @@ class EndedJob(msgspec.Struct, frozen=True, gc=False):
     segment: int
     result: bytes = b""
     error: str | None = None
+    key: bytes = b""
 
     @property
     def size(self) -> int:
         """Bytes that it counts."""
-        return ENTRY_BYTES + len(self.result) + len(self.error or "")
+        return ENTRY_BYTES + len(self.result) + len(self.error or "") + len(self.key)
 
 
 class EndedJobs:
@@ -64,12 +66,15 @@ class EndedJobs:
         bytes: What the entries count together.
     """
 
-    __slots__ = ("_by_segment", "_evicted", "_forgotten_before", "_jobs", "_options", "_order",
-                 "bytes")  # fmt: skip
+    __slots__ = (
+        "_by_segment", "_evicted", "_forgotten_before", "_jobs", "_keys", "_options", "_order",
+        "bytes",
+    )  # fmt: skip
 
     def __init__(self, options: ResultOptions) -> None:
         self._options = options
         self._jobs: dict[int, EndedJob] = {}
+        self._keys: dict[bytes, int] = {}
         # A heap of moments; some may be of entries that were stated again since.
         self._order: list[int] = []
         # Seqs of entries that may be in each segment.
@@ -87,6 +92,16 @@ class EndedJobs:
         """What became of a job; None when that is not kept."""
         job = self._jobs.get(seq)
         return job if job is not None and self._is_visible(job, now) else None
+
+    def holder(self, key: bytes, now: int) -> int | None:
+        """Seq of the job that has a key beyond its end."""
+        seq = self._keys.get(key)
+        return None if seq is None or self.find(seq, now) is None else seq
+
+    def keys_of(self, ends: Iterable[KeptEnd]) -> list[tuple[int, bytes]]:
+        """The keys that some entries have."""
+        found = ((end[0], self._jobs[end[0]].key) for end in ends)
+        return [(seq, key) for seq, key in found if key]
 
     def visible(self, now: int) -> list[tuple[int, EndedJob]]:
         """All visible entries, by seq."""
@@ -143,21 +158,36 @@ class EndedJobs:
         self.forget(ends.at)
 
     def note_texts(
-        self, results: Sequence[tuple[int, bytes]], errors: Sequence[tuple[int, str]], at: int
+        self,
+        results: Sequence[tuple[int, bytes]],
+        errors: Sequence[tuple[int, str]],
+        keys: Sequence[tuple[int, bytes]],
+        at: int,
     ) -> None:
-        """Results and errors of jobs that have just ended."""
+        """Results, errors and keys of jobs that have just ended."""
         for seq, result in results:
             if seq in self._jobs:
                 self._put(seq, msgspec.structs.replace(self._jobs[seq], result=result))
         for seq, error in errors:
             if seq in self._jobs:
                 self._put(seq, msgspec.structs.replace(self._jobs[seq], error=error))
+        for seq, key in keys:
+            if seq in self._jobs:
+                self._put(seq, msgspec.structs.replace(self._jobs[seq], key=key))
         self.forget(at)
 
-    def state_again(self, ends: Iterable[KeptEnd], segment: int, now: int) -> None:
+    def state_again(
+        self,
+        ends: Iterable[KeptEnd],
+        keys: Iterable[tuple[int, bytes]],
+        segment: int,
+        now: int,
+    ) -> None:
         """Entries are in another segment from now on; at replay they may be new."""
+        key_of = dict(keys)
         for seq, outcome, at, node, reason, result, error in ends:
-            self._put(seq, EndedJob(outcome, at, node, reason, segment, result, error))
+            key = key_of.get(seq, b"")
+            self._put(seq, EndedJob(outcome, at, node, reason, segment, result, error, key))
         self.forget(now)
 
     def segment_dropped(self, segment: int) -> None:
@@ -190,6 +220,8 @@ class EndedJobs:
                 self._evicted += is_visible
                 self.bytes -= job.size
                 del jobs[seq]
+                if job.key and self._keys.get(job.key) == seq:
+                    del self._keys[job.key]
             heappop(order)
             jobs_max -= jobs_max > 0
         return False
@@ -202,7 +234,7 @@ class EndedJobs:
 
     def large_parts(self) -> list[list[Any] | dict[Any, Any]]:
         """Everything that is large, to be freed bit by bit; it must no longer be used."""
-        return [self._jobs, self._order, self._by_segment]
+        return [self._jobs, self._keys, self._order, self._by_segment]
 
     def _put(self, seq: int, job: EndedJob) -> None:
         earlier = self._jobs.get(seq)
@@ -212,6 +244,8 @@ class EndedJobs:
             heappush(self._order, moment(job.at, seq))
         self._jobs[seq] = job
         self.bytes += job.size
+        if job.key and self._keys.get(job.key, 0) <= seq:
+            self._keys[job.key] = seq
         if job.segment and (earlier is None or earlier.segment != job.segment):
             seqs = self._by_segment.get(job.segment)
             if seqs is None:

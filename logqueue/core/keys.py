@@ -43,6 +43,11 @@ class WaitingKeys:
         found = self.find(key)
         return self._busy.get(key) if found is None else found
 
+    @property
+    def has_busy(self) -> bool:
+        """Whether any busy job has its key."""
+        return bool(self._busy)
+
     def busy(self) -> dict[bytes, int]:
         """Every key that a busy job has, with its seq."""
         return dict(self._busy)

@@ -44,6 +44,10 @@ SEQ, TS, DELAY, NOT_BEFORE, TTL, MAX_DELIVERIES, UPDATED_AT, PRIORITY, UNIQUE = 
 """Times are ms since the epoch; `delay` and `ttl` are ms from when the record was written, that is
 `updated_at` or else `ts`. 0 means that a record does not use the column."""
 
+UNIQUE_KEPT = 2
+"""In the column `UNIQUE`: the job has its key until what became of it is forgotten. 1: until its
+end."""
+
 _VERSION = 1
 _HEADER = Struct("<BBHI")
 _END = Struct("<I")

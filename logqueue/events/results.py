@@ -18,6 +18,7 @@ class JobTexts(Event, frozen=True, array_like=True, tag=28):
     Attributes:
         results: (seq, JSON) of those that have a result.
         errors: (seq, text) of those that have an error.
+        keys: (seq, key as a JSON string) of those that have their key beyond their end.
     """
 
     log: ClassVar[int] = JOBS
@@ -28,10 +29,15 @@ class JobTexts(Event, frozen=True, array_like=True, tag=28):
 
     results: list[tuple[int, bytes]]
     errors: list[tuple[int, str]] = msgspec.field(default_factory=list)
+    keys: list[tuple[int, bytes]] = msgspec.field(default_factory=list)
 
 
 class EndsKept(Event, frozen=True, array_like=True, tag=29):
-    """Ends that only a segment tells of that is about to be dropped."""
+    """Ends that only a segment tells of that is about to be dropped.
+
+    Attributes:
+        keys: As of `JobTexts`.
+    """
 
     log: ClassVar[int] = JOBS
     logged: ClassVar[LoggedWhen] = "topic_on_disk"
@@ -39,3 +45,4 @@ class EndsKept(Event, frozen=True, array_like=True, tag=29):
     wakes_readers: ClassVar[bool] = False
 
     ends: list[KeptEnd]
+    keys: list[tuple[int, bytes]] = msgspec.field(default_factory=list)

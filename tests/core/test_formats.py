@@ -100,6 +100,8 @@ def samples_of_schedules(block: bytes) -> list[ev.Event]:
         ev.ScheduleAdvanced(1013, 0, "a", 4000, 2),
         ev.Checkpointed(1014, 0, [], 2, 99, schedules=[kept]),
         ev.ScheduleRemoved(1015, 0, "a"),
+        ev.JobTexts(1016, 1, [(1, b"2")], [(2, "x")], [(1, b'"k"')]),
+        ev.EndsKept(1017, 1, [], [(1, b'"k"')]),
     ]
 
 

@@ -10,6 +10,7 @@ import pytest
 from logqueue.core import commands as cmd
 from logqueue.core.invariants import check
 from logqueue.errors import KeyConflict
+from logqueue.server.storage import compaction
 from tests.core.world import World, wish
 
 RUNNING = 1
@@ -34,7 +35,7 @@ def test_a_running_job_has_its_key_until_it_ends() -> None:
     assert world.take() == [1]
     assert write(world, 3) == (1, "kept")
     assert write(world, 4, "keep") == (1, "kept")
-    with pytest.raises(KeyConflict, match="a job in flight or on hold, 1, has the key 'k'") as no:
+    with pytest.raises(KeyConflict, match="a running job, 1, has the key 'k'") as no:
         write(world, 5, "reject")
     assert no.value.detail == {"key": "k", "seq": 1}
     assert world.data() == {1: b"2"}
@@ -146,6 +147,74 @@ def test_a_cancel_by_key_is_for_waiting_jobs() -> None:
     write(world, 2)
     world.take()
     assert not world.run(cmd.CancelKey("q", b'"k"')).cancelled
+
+
+KEPT = 2
+
+
+def test_a_key_is_kept_as_long_as_the_result() -> None:
+    world = made(results={"keep_ms": 5000, "max_bytes": 1 << 20})
+    assert write(world, 1, unique=KEPT) == (1, "created")
+    world.take()
+    assert write(world, 2, "keep", unique=KEPT) == (1, "kept")
+    world.ack(1)
+    for restart in (world.step, world.restart, world.kill):
+        restart()
+        assert write(world, 3, "keep", unique=KEPT) == (1, "kept")
+        with pytest.raises(KeyConflict, match="a finished job, 1, has the key"):
+            write(world, 4, "reject")
+    world.wait(5001)
+    assert write(world, 5, "keep", unique=KEPT) == (2, "created")
+    check(world.state)
+
+
+def test_replace_does_it_again() -> None:
+    world = made(results={"keep_ms": 5000, "max_bytes": 1 << 20})
+    write(world, 1, unique=KEPT)
+    world.take()
+    world.ack(1)
+    assert write(world, 2, "replace", unique=KEPT) == (2, "created")
+    assert write(world, 3, "keep", unique=KEPT) == (2, "kept")
+    world.take()
+    world.ack(2)
+    assert write(world, 4, "keep", unique=KEPT) == (2, "kept")
+
+
+@pytest.mark.parametrize(
+    ("end", "kept"), [("reject", True), ("dead", True), ("cancel", False), ("expire", False)]
+)
+def test_which_ends_keep_the_key(end: str, kept: bool) -> None:
+    letters = "letters" if end == "dead" else None
+    world = made(results={"keep_ms": 60_000, "max_bytes": 1 << 20}, dead_letter=letters,
+                 on_exhausted=None if letters else "drop")  # fmt: skip
+    world.put("letters", type="log")
+    world.write("q", wish(1, key="k", unique=KEPT, ttl_ms=5000))
+    world.take(lease_ms=30_000)
+    if end in ("reject", "dead"):
+        world.reject(1)
+    elif end == "cancel":
+        world.cancel(1, force=True)
+    else:
+        world.wait(6000)
+    assert write(world, 2, "keep") == ((1, "kept") if kept else (2, "created"))
+
+
+def test_kept_keys_survive_the_segments_they_were_said_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "SLACK_BYTES", 500)
+    world = made(results={"keep_ms": 3_600_000, "max_bytes": 1 << 20})
+    write(world, 1, unique=KEPT)
+    world.take()
+    world.ack(1)
+    first = world.engine.journal.jobs.segments()[0].id
+    for number in range(100):
+        world.write("q", "x" * 300)
+        world.delete(before=number + 3)
+        if number % 10 == 0:
+            world.tidy()
+    world.tidy()
+    assert world.engine.journal.jobs.segments()[0].id > first
+    world.kill()
+    assert write(world, 2, "keep") == (1, "kept")
 
 
 def test_a_schedule_does_not_fire_while_the_last_run_is_not_over() -> None:

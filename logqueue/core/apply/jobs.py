@@ -94,13 +94,13 @@ def _jobs_extended(state: State, event: ev.JobsExtended, segment: int) -> None:
 def _job_texts(state: State, event: ev.JobTexts, segment: int) -> None:
     topic = state.queue_instance(event.topic)
     if topic is not None and topic.queue.ended is not None:
-        topic.queue.ended.note_texts(event.results, event.errors, event.at)
+        topic.queue.ended.note_texts(event.results, event.errors, event.keys, event.at)
 
 
 def _ends_kept(state: State, event: ev.EndsKept, segment: int) -> None:
     topic = state.queue_instance(event.topic)
     if topic is not None and topic.queue.ended is not None:
-        topic.queue.ended.state_again(event.ends, segment, event.at)
+        topic.queue.ended.state_again(event.ends, event.keys, segment, event.at)
 
 
 def _backoff_changed(state: State, event: ev.BackoffChanged, segment: int) -> None:

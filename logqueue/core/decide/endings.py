@@ -101,16 +101,26 @@ def acked(
         events.append(ev.JobsAcked(now, topic.number, node, together, orphans, shares))
     if queue.ended is not None:
         kept = [(seq, result) for seq, result in results if result and seq not in gone]
-        if kept:
-            events.append(ev.JobTexts(now, topic.number, kept))
+        keys = []
+        if queue.keys is not None and queue.keys.has_busy:
+            live = (seq for its in of_node.values() for seq in its if seq not in gone)
+            keys = _kept_keys(topic, live)
+        if kept or keys:
+            events.append(ev.JobTexts(now, topic.number, kept, [], keys))
     return events
+
+
+def _kept_keys(topic: Topic, seqs: Iterable[int]) -> list[tuple[int, bytes]]:
+    """The jobs among some that have their key beyond their end."""
+    found = ((seq, topic.key_of(seq)) for seq in seqs)
+    return [(seq, key) for seq, (key, _, unique) in found if key and unique == blocks.UNIQUE_KEPT]
 
 
 def kept_errors(
     topic: Topic, seqs: Sequence[int], now: int, error: str | None = None
 ) -> list[ev.Event]:
-    """The event that keeps the errors of jobs that have failed permanently, if there are any and
-    their queue keeps what became of its jobs."""
+    """The event that keeps the errors, and keys, of jobs that have failed permanently, if there are
+    any and their queue keeps what became of its jobs."""
     if not isinstance(topic, QueueTopic) or topic.queue.ended is None:
         return []
     jobs = topic.queue.jobs
@@ -120,7 +130,8 @@ def kept_errors(
         last = error if error is not None or job is None else job.error
         if last is not None:
             errors.append((seq, last))
-    return [ev.JobTexts(now, topic.number, [], errors)] if errors else []
+    keys = _kept_keys(topic, seqs) if topic.queue.keys is not None else []
+    return [ev.JobTexts(now, topic.number, [], errors, keys)] if errors or keys else []
 
 
 def archive(

@@ -54,7 +54,7 @@ def upsert(
         KeyConflict: A record that rejects met a waiting job with its key.
         RecordTooLarge, TopicFull, Throttled: See `appending.append_event`; only new jobs count.
     """
-    fate = _fate(topic, command)
+    fate = _fate(topic, command, now)
     if not fate.replaced and len(fate.new) == command.count:
         events = write(state, topic, command.block, command.count, now, command.key, freed=freed)
         head = topic.head + command.count
@@ -77,20 +77,17 @@ def upsert(
     return events, reply
 
 
-def _fate(topic: Topic, command: cmd.Append) -> Upsert:
-    keys = topic.queue.keys if isinstance(topic, QueueTopic) else None
+def _fate(topic: Topic, command: cmd.Append, now: int) -> Upsert:
     keyed = {record.index: record for record in command.keyed}
     fate = Upsert([], {}, [])
     seq_of_new: dict[bytes, int] = {}
     for place in range(command.count):
         record = keyed.get(place)
-        known = None
-        is_waiting = True
+        known, state = None, "waiting"
         if record is not None:
             known = seq_of_new.get(record.key)
-            if known is None and keys is not None:
-                known = keys.holder(record.key)
-                is_waiting = known == keys.find(record.key)
+            if known is None:
+                known, state = _holder(topic, record, now)
         if record is None or known is None:
             fate.new.append(place)
             seq = topic.head + len(fate.new)
@@ -100,12 +97,11 @@ def _fate(topic: Topic, command: cmd.Append) -> Upsert:
             continue
         if record.on_conflict == "reject":
             key = blocks.read_string(record.key)
-            what = "a waiting job" if is_waiting else "a job in flight or on hold"
             raise KeyConflict(
-                f"{what}, {known}, has the key {quoted(key)} already; nothing was written",
+                f"a {state} job, {known}, has the key {quoted(key)} already; nothing was written",
                 {"key": key, "seq": known},
             )
-        if record.on_conflict == "keep" or not is_waiting:
+        if record.on_conflict == "keep" or state != "waiting":
             fate.results.append((known, KEPT))
             continue
         fate.results.append((known, REPLACED))
@@ -115,6 +111,22 @@ def _fate(topic: Topic, command: cmd.Append) -> Upsert:
         else:
             fate.replaced[known] = place
     return fate
+
+
+def _holder(topic: Topic, record: cmd.Keyed, now: int) -> tuple[int | None, str]:
+    """The job that has the key of a record, and in which state; None when the record may have
+    it."""
+    queue = topic.queue if isinstance(topic, QueueTopic) else None
+    if queue is None:
+        return None, ""
+    known = queue.keys.holder(record.key) if queue.keys is not None else None
+    if known is not None:
+        assert queue.keys is not None
+        is_waiting = known == queue.keys.find(record.key)
+        return known, "waiting" if is_waiting else "held" if known in queue.held else "running"
+    if queue.ended is not None and record.on_conflict != "replace":
+        return queue.ended.holder(record.key, now), "finished"
+    return None, ""
 
 
 def _replacements(

@@ -424,7 +424,7 @@ def _carry_ends(work: Compaction, topic: Topic, segment: int, log: _Log) -> Iter
         now = work.now()
         part, at = ended.kept(seqs, at, segment, now)
         if part:
-            log([ev.EndsKept(now, topic.number, part)])
+            log([ev.EndsKept(now, topic.number, part, ended.keys_of(part))])
         yield
     ended.segment_dropped(segment)
 
