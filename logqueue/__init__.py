@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from logqueue.client import TlsFailed as TlsFailed
     from logqueue.client import UnexpectedReply as UnexpectedReply
     from logqueue.client import Unreachable as Unreachable
+    from logqueue.errors import BatchClosed as BatchClosed
+    from logqueue.errors import BatchExists as BatchExists
+    from logqueue.errors import BatchNotEmpty as BatchNotEmpty
+    from logqueue.errors import BatchNotFound as BatchNotFound
     from logqueue.errors import BatchTooLarge as BatchTooLarge
     from logqueue.errors import ConfigChanged as ConfigChanged
     from logqueue.errors import EpochConflict as EpochConflict
@@ -102,6 +106,10 @@ _HOMES = {
         "Unreachable",
     ),
     "logqueue.errors": (
+        "BatchClosed",
+        "BatchExists",
+        "BatchNotEmpty",
+        "BatchNotFound",
         "BatchTooLarge",
         "ConfigChanged",
         "EpochConflict",

@@ -14,6 +14,7 @@ the same classes, and retry policies read the flags. Must not know: HTTP framing
     │   ├── TopicNotFound       404 topic_not_found
     │   ├── RouterNotFound      404 router_not_found
     │   ├── ScheduleNotFound    404 schedule_not_found
+    │   ├── BatchNotFound       404 batch_not_found
     │   └── SegmentNotFound     404 segment_not_found
     ├── MethodNotAllowed        405 method_not_allowed
     ├── NotAcceptable           406 not_acceptable
@@ -24,6 +25,9 @@ the same classes, and retry policies read the flags. Must not know: HTTP framing
     ├── KeyConflict             409 key_conflict
     ├── JobInFlight             409 job_in_flight
     ├── EpochConflict           409 epoch_conflict
+    ├── BatchExists             409 batch_exists
+    ├── BatchClosed             409 batch_closed
+    ├── BatchNotEmpty           409 batch_not_empty
     ├── PayloadTooLarge         413 payload_too_large
     ├── UnsupportedMediaType    415 unsupported_media_type
     ├── RangeNotSatisfiable     416 range_not_satisfiable
@@ -202,6 +206,21 @@ class ScheduleNotFound(NotFound):
         )
 
 
+class BatchNotFound(NotFound):
+    """The batch does not exist."""
+
+    code = "batch_not_found"
+
+    @classmethod
+    def named(cls, batch: str) -> BatchNotFound:
+        """The usual message and detail for an absent batch."""
+        return cls(
+            f"batch {quoted(batch)} does not exist: it was never opened, was deleted, or ended "
+            "over a day ago; open it with POST /v0/batches",
+            {"batch": batch},
+        )
+
+
 class SegmentNotFound(NotFound):
     """The log segment does not exist, or was dropped."""
 
@@ -251,6 +270,53 @@ class TopicNotEmpty(LogqueueError):
 
     code = "topic_not_empty"
     status = 409
+
+
+class BatchExists(LogqueueError):
+    """Another batch has the name."""
+
+    code = "batch_exists"
+    status = 409
+
+    @classmethod
+    def named(cls, batch: str) -> BatchExists:
+        """The usual message and detail."""
+        return cls(
+            f"batch {quoted(batch)} exists already, with other callbacks or closed; use another "
+            "name, or delete it",
+            {"batch": batch},
+        )
+
+
+class BatchClosed(LogqueueError):
+    """A job cannot join a batch that is closed and has no jobs left."""
+
+    code = "batch_closed"
+    status = 409
+
+    @classmethod
+    def named(cls, batch: str) -> BatchClosed:
+        """The usual message and detail."""
+        return cls(
+            f"batch {quoted(batch)} is closed and its jobs have ended; nothing was written: open "
+            "another batch",
+            {"batch": batch},
+        )
+
+
+class BatchNotEmpty(LogqueueError):
+    """A batch that still has jobs cannot be deleted."""
+
+    code = "batch_not_empty"
+    status = 409
+
+    @classmethod
+    def named(cls, batch: str, left: int) -> BatchNotEmpty:
+        """The usual message and detail."""
+        return cls(
+            f"batch {quoted(batch)} has {left} jobs left; wait for them or cancel them first",
+            {"batch": batch, "left": left},
+        )
 
 
 class NotAQueue(LogqueueError):

@@ -45,6 +45,9 @@ def portrait(state: State, now: int | None = None) -> dict[str, Any]:
             for attribute in ScheduleState.__slots__
             if attribute not in NOT_REPLAYED
         }
+    for name, batch in state.batches.by_name.items():
+        counts = batch.joined, batch.done, state.batches.left.get(name, 0)
+        picture[f"batch {name}"] = (*counts, batch.created_at, batch.closed_at, batch.ended_at)
     return picture
 
 

@@ -271,6 +271,7 @@ ASKS: dict[str, set[str]] = {
     },
     # Decisions know the events they have just made.
     "logqueue.core.decide.endings": {"RecordsAppended"},
+    "logqueue.core.decide.follow_ups": {"RecordsAppended", "TopicCreated"},
     "logqueue.core.decide.routers": {"RecordsAppended"},
     "logqueue.core.decide.multi_part": {"RecordsAppended", "TopicCreated"},
 }

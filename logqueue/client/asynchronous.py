@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 from logqueue.client import (
     appending,
     background_calls,
+    batch_calls,
     connecting,
     following,
     letter_calls,
@@ -484,6 +485,13 @@ class AsyncClient(AwaitedCalls):
     router_page = calling(server_calls.router_page)
     routers = listing(server_calls.routers)
     drop_router = calling(server_calls.drop_router)
+
+    open_batch = calling(batch_calls.open_batch)
+    close_batch = calling(batch_calls.close_batch)
+    batch = calling(batch_calls.batch)
+    batch_page = calling(batch_calls.batch_page)
+    batches = listing(batch_calls.batches)
+    drop_batch = calling(batch_calls.drop_batch)
 
     put_schedule = calling(schedule_calls.put_schedule)
     schedule = calling(schedule_calls.schedule)

@@ -12,6 +12,9 @@ from logqueue.shapes import (
     Appended,
     BackgroundList,
     BackgroundReply,
+    BatchDropped,
+    BatchPage,
+    BatchState,
     Cancelled,
     Claimed,
     Committed,
@@ -107,6 +110,11 @@ PAUSE_SCHEDULE = Endpoint("POST", "/v0/schedules/*/pause", Schedule)
 RESUME_SCHEDULE = Endpoint("POST", "/v0/schedules/*/resume", Schedule)
 RUN_SCHEDULE = Endpoint("POST", "/v0/schedules/*/run", ScheduleRun)
 LIST_FIRINGS = Endpoint("GET", "/v0/firings", Firings)
+LIST_BATCHES = Endpoint("GET", "/v0/batches", BatchPage)
+OPEN_BATCH = Endpoint("POST", "/v0/batches", BatchState)
+GET_BATCH = Endpoint("GET", "/v0/batches/*", BatchState)
+CLOSE_BATCH = Endpoint("POST", "/v0/batches/*/close", BatchState)
+DELETE_BATCH = Endpoint("DELETE", "/v0/batches/*", BatchDropped)
 LIST_SEGMENTS = Endpoint("GET", "/v0/log/segments", SegmentPage)
 GET_SEGMENT = Endpoint("GET", "/v0/log/segments/*", bytes)
 REPLICA = Endpoint("GET", "/v0/replica", ReplicaStatus)

@@ -13,6 +13,8 @@ import msgspec
 
 from logqueue.core.results import AbortResult as AbortResult
 from logqueue.core.results import AppendResult as AppendResult
+from logqueue.core.results import BatchDropResult as BatchDropResult
+from logqueue.core.results import BatchResult as BatchResult
 from logqueue.core.results import CancelResult as CancelResult
 from logqueue.core.results import ChangeResult as ChangeResult
 from logqueue.core.results import ClaimedJob as ClaimedJob
@@ -42,6 +44,7 @@ from logqueue.core.results import SettleResult as SettleResult
 from logqueue.core.results import StageResult as StageResult
 from logqueue.core.results import WriteResult as WriteResult
 from logqueue.model.config import RouterOptions, TopicOptions
+from logqueue.model.job_batch import BatchCallback
 from logqueue.model.schedule import ScheduleOptions
 from logqueue.model.tag_predicate import Predicate
 
@@ -554,6 +557,45 @@ class FireSchedule(Command[FiringOutcome], frozen=True):
     topic: str
     schedule: str
     noticed: int
+
+
+class OpenBatch(Command[BatchResult], frozen=True):
+    """Create a batch of jobs.
+
+    Attributes:
+        on_done, on_problem: What is written when it ends.
+    """
+
+    name: str
+    on_done: BatchCallback | None = None
+    on_problem: BatchCallback | None = None
+
+
+class CloseBatch(Command[BatchResult], frozen=True):
+    """Have a batch end once its jobs have."""
+
+    name: str
+
+
+class DropBatch(Command[BatchDropResult], frozen=True):
+    """Delete a batch without jobs."""
+
+    name: str
+
+
+class EndBatch(Command[Done], frozen=True):
+    """End a batch that is due. For the server itself.
+
+    Attributes:
+        topic: What its callback is written to; "" for none.
+    """
+
+    topic: str
+    name: str
+
+
+class ExpireBatches(Command[Done], frozen=True):
+    """Forget batches that ended long ago. For the server itself."""
 
 
 class StageChunk(Command[StageResult], frozen=True):

@@ -20,6 +20,7 @@ from logqueue.core.record_times import moment
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.events.block import DELAY, KEY, TAG, TEXTS, BlockView
+from logqueue.events.follow import members_in
 
 
 def check(state: State) -> None:
@@ -48,6 +49,28 @@ def check(state: State) -> None:
             _check_queue(topic, state.next_lease)
     _check_routers(state)
     _check_schedules(state)
+    _check_batches(state)
+
+
+def _check_batches(state: State) -> None:
+    left: Counter[str] = Counter()
+    for topic in state.instances.values():
+        members: Counter[str] = Counter()
+        for batch in topic.batches:
+            if not batch.is_plain:
+                members += members_in(BlockView(batch.block), [*batch.live_indexes()])
+        attributes = topic.attributes
+        if members != Counter(attributes.members if attributes is not None else {}):
+            raise Contradiction(f"{topic.name}: jobs of batches")
+        left += members
+    if left != Counter(state.batches.left) and not state.replacing:
+        raise Contradiction("jobs left of batches")
+    for name, batch in state.batches.by_name.items():
+        if state.batches.failed(batch) < 0:
+            raise Contradiction(f"batch {name}")
+        is_over = bool(batch.closed_at) and not batch.ended_at and not left[name]
+        if is_over != (name in state.batches.due) and not state.replacing:
+            raise Contradiction(f"batch {name}: due")
 
 
 def _check_schedules(state: State) -> None:

@@ -20,8 +20,8 @@ from logqueue.core.keys import Lookup, WaitingKeys
 from logqueue.core.queue_state import QueueState, large_parts
 from logqueue.core.record_times import Own
 from logqueue.core.timed_runs import IsBare
-from logqueue.events.block import DELAY, KEY, MAX_DELIVERIES, TEXTS, BlockView
-from logqueue.events.follow import may_have_steps
+from logqueue.events.block import DELAY, FOLLOW, KEY, MAX_DELIVERIES, TEXTS, BlockView
+from logqueue.events.follow import may_have_steps, members_in
 
 NewOrder = Callable[[OrderOf], ClaimOrder | None]
 """Makes the order of a queue when its first job with a priority or a group comes; None when that
@@ -35,15 +35,19 @@ class RecordAttributeIndex:
         expiries: Moments of the records with a time to live of their own.
         has_bounds: Whether any record brought its own `max_deliveries`.
         has_steps: Whether any record may have been followed by the steps of a chain.
+        members: How many live records are in which batch.
+        moved: What has changed of that and was not taken over yet, by batch.
         bytes: About how much the log holds of these columns for live records.
     """
 
-    __slots__ = ("bytes", "expiries", "has_bounds", "has_steps")
+    __slots__ = ("bytes", "expiries", "has_bounds", "has_steps", "members", "moved")
 
     def __init__(self) -> None:
         self.expiries: SortedList[int] = SortedList()
         self.has_bounds = False
         self.has_steps = False
+        self.members: dict[str, int] = {}
+        self.moved: dict[str, int] = {}
         self.bytes = 0
 
     # -- queries ---------------------------------------------------------------------------------
@@ -76,7 +80,9 @@ class RecordAttributeIndex:
         self.weigh(batch, indexes, 1)
         view = BlockView(batch.block)
         self.has_bounds = self.has_bounds or bool(view.number_bits >> MAX_DELIVERIES & 1)
-        self.has_steps = self.has_steps or may_have_steps(view)
+        if view.head[1] >> FOLLOW & 1:
+            self.has_steps = self.has_steps or may_have_steps(view)
+            self._count_members(view, indexes, 1)
         for own in record_times.own_times(batch, view, indexes):
             self._enter(own)
 
@@ -87,8 +93,20 @@ class RecordAttributeIndex:
     def leave(self, batch: Batch, indexes: Sequence[int]) -> None:
         """Live records are about to go; the batch still has them."""
         self.weigh(batch, indexes, -1)
-        for own in record_times.own_times(batch, BlockView(batch.block), indexes):
+        view = BlockView(batch.block)
+        if view.head[1] >> FOLLOW & 1:
+            self._count_members(view, indexes, -1)
+        for own in record_times.own_times(batch, view, indexes):
             self._leave(own)
+
+    def _count_members(self, view: BlockView, indexes: Sequence[int], sign: int) -> None:
+        for name, count in members_in(view, indexes).items():
+            members = self.members.get(name, 0) + sign * count
+            if members:
+                self.members[name] = members
+            else:
+                self.members.pop(name, None)
+            self.moved[name] = self.moved.get(name, 0) + sign * count
 
     def _leave(self, own: Own) -> None:
         if own.expires_at:
@@ -206,6 +224,7 @@ class JobAttributeIndex(RecordAttributeIndex):
         index = RecordAttributeIndex()
         index.expiries, index.has_bounds, index.bytes = self.expiries, self.has_bounds, self.bytes
         index.has_steps = self.has_steps
+        index.members, index.moved = self.members, self.moved
         return index
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from logqueue.core.job_batches import JobBatch
 from logqueue.core.schedules import ScheduleState
 from logqueue.model.config import TopicOptions
 from logqueue.model.schedule import FiringResult
@@ -290,6 +291,19 @@ class ForwardResult(NamedTuple):
     copied: int
     is_behind: bool
     is_stalled: bool
+
+
+class BatchResult(NamedTuple):
+    """Result of OpenBatch and CloseBatch; `created` says whether this call made it."""
+
+    batch: JobBatch
+    created: bool
+
+
+class BatchDropResult(NamedTuple):
+    """Result of DropBatch."""
+
+    deleted: bool
 
 
 class StageResult(NamedTuple):

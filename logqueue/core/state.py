@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from sortedcontainers import SortedDict
 
+from logqueue.core.job_batches import JobBatches
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.routers import RouterState
 from logqueue.core.schedules import Schedules
@@ -47,6 +48,7 @@ class State:
             to them; set by tidying, not replayed.
         producers: Those that append in epochs, by name.
         schedules: Those that write at times of their own.
+        batches: Jobs that were written to be done together.
         staged_bytes, staged_chunks: What all producers together have staged.
         keeper: Which form blocks have in memory; no event and no decision depends on it.
         next_topic: Number of the next instance of a topic or router.
@@ -59,7 +61,8 @@ class State:
     """
 
     __slots__ = (
-        "discarded", "instances", "keeper", "kept_from", "live_bytes", "next_lease", "next_topic",
+        "batches", "discarded", "instances", "keeper", "kept_from", "live_bytes",
+        "next_lease", "next_topic",
         "producers", "quotas", "replacing",
         "routers", "routers_by_number", "routers_in", "routers_out", "schedules",
         "staged_bytes", "staged_chunks", "topics",
@@ -75,6 +78,7 @@ class State:
         self.discarded: list[list[Any] | dict[Any, Any]] = []
         self.producers: dict[str, ProducerState] = {}
         self.schedules = Schedules()
+        self.batches = JobBatches()
         self.replacing: dict[int, Topic] = {}
         self.live_bytes = 0
         self.staged_bytes = 0

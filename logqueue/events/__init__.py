@@ -1,7 +1,8 @@
 """Facts: what has happened, as the logs keep it.
 
-A module by noun: topics, records, routers, staging, jobs, schedules, checkpoints; `event` has what
-they share, `encoding` their bytes. Must not know: why something happened, how it changes the state.
+A module by noun: topics, records, routers, staging, jobs, batches of jobs, schedules, checkpoints;
+`event` has what they share, `encoding` their bytes. Must not know: why something happened, how it
+changes the state.
 
 Every event carries `at`, the dispatcher's clock when it was decided; replay never asks the time.
 Topics are named by `topic`, the number of the topic *instance*: a deleted and recreated topic is
@@ -14,6 +15,7 @@ from __future__ import annotations
 from logqueue.events.checkpoints import *  # noqa: F403
 from logqueue.events.encoding import *  # noqa: F403
 from logqueue.events.event import *  # noqa: F403
+from logqueue.events.job_batches import *  # noqa: F403
 from logqueue.events.jobs import *  # noqa: F403
 from logqueue.events.records import *  # noqa: F403
 from logqueue.events.results import *  # noqa: F403

@@ -8,6 +8,7 @@ import msgspec
 
 from logqueue.events.event import JOBS, LEASES, Event, LoggedWhen, SyncedWhen, TopicVisitor
 from logqueue.events.snapshots import (
+    BatchSnapshot,
     JobSnapshot,
     ProducerSnapshot,
     RouterSnapshot,
@@ -43,6 +44,7 @@ class Checkpointed(Event, frozen=True, array_like=True, tag=32):
     more: bool = False
     producers: list[ProducerSnapshot] = msgspec.field(default_factory=list)
     schedules: list[ScheduleSnapshot] = msgspec.field(default_factory=list)
+    batches: list[BatchSnapshot] = msgspec.field(default_factory=list)
 
     def visit_topics(self, to: TopicVisitor) -> None:
         """See `Event.visit_topics`."""

@@ -16,6 +16,7 @@ import msgspec
 
 from logqueue.events import (
     checkpoints,
+    job_batches,
     jobs,
     records,
     results,
@@ -29,7 +30,17 @@ from logqueue.events.records import RecordsAppended
 
 EVENTS: Final[tuple[type[Event], ...]] = tuple(
     kind
-    for noun in (topics, records, routers, staging, jobs, results, schedules, checkpoints)
+    for noun in (
+        topics,
+        records,
+        routers,
+        staging,
+        jobs,
+        results,
+        schedules,
+        job_batches,
+        checkpoints,
+    )
     for kind in vars(noun).values()
     if isinstance(kind, type) and issubclass(kind, Event) and kind.__module__ == noun.__name__
 )

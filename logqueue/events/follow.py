@@ -7,6 +7,7 @@ jobs end, topics.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -121,14 +122,38 @@ def read_steps(text: str) -> list[StoredStep]:
         return []
 
 
+def members_in(view: blocks.BlockView, places: Sequence[int] | None = None) -> Counter[str]:
+    """How many jobs of a block are in which batch.
+
+    Args:
+        view: The block.
+        places: Only these records; None for all.
+    """
+    column = view.column(blocks.FOLLOW)
+    if column is None:
+        return Counter()
+    found: Counter[str] = Counter()
+    texts = Counter(column if places is None else [column[place] for place in places])
+    for text, count in texts.items():
+        batch = batch_of(text)
+        if batch is not None:
+            found[batch] += count
+    return found
+
+
 def with_input(meta: bytes, result: bytes) -> bytes:
     """The meta of a step with the result of the job before it (JSON, b"" when it had none)."""
+    return with_member(meta, INPUT, result or b"null")
+
+
+def with_member(meta: bytes, name: str, value: bytes) -> bytes:
+    """A meta with one more member, JSON; one that is not an object is kept in it."""
     members: dict[str, msgspec.Raw] = {}
     if meta.startswith(b"{"):
         members = _objects.decode(meta)
     elif meta:
         members[STRAY_META] = msgspec.Raw(meta)
-    members[INPUT] = msgspec.Raw(result or b"null")
+    members[name] = msgspec.Raw(value)
     return _encoder.encode(members)
 
 

@@ -58,6 +58,7 @@ class JobsAcked(Event, frozen=True, array_like=True, tag=17):
         orphans: How many of them had lost their record before and were counted then.
         shares: Where it were several nodes: each with how many of the seqs, in their order. `node`
             is "" then.
+        done: How many of them were in which batch.
     """
 
     log: ClassVar[int] = BOTH
@@ -69,6 +70,7 @@ class JobsAcked(Event, frozen=True, array_like=True, tag=17):
     seqs: list[int]
     orphans: int = 0
     shares: list[tuple[str, int]] = msgspec.field(default_factory=list)
+    done: list[tuple[str, int]] = msgspec.field(default_factory=list)
 
     def job_changes(self) -> Iterable[JobChange]:
         """See `Event.job_changes`."""

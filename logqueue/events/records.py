@@ -218,6 +218,7 @@ class RecordsReplaced(Event, frozen=True, array_like=True, tag=23):
         key: Idempotency key of the whole write, or None.
         results: (seq, index into `RESULTS`) for each record of the write, in its order.
         head: The head after the write.
+        joined: How many jobs have come to which batch with their new content.
     """
 
     log: ClassVar[int] = JOBS
@@ -230,6 +231,7 @@ class RecordsReplaced(Event, frozen=True, array_like=True, tag=23):
     key: str | None
     results: list[tuple[int, int]]
     head: int
+    joined: list[tuple[str, int]] = msgspec.field(default_factory=list)
 
     def record_blocks(self) -> Sequence[bytes]:
         """See `Event.record_blocks`."""

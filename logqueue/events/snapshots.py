@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from logqueue.model.config import RouterOptions, TopicOptions
+from logqueue.model.job_batch import BatchCallback
 from logqueue.model.schedule import FiringResult, ScheduleOptions
 
 
@@ -66,6 +67,19 @@ class ScheduleSnapshot(msgspec.Struct, frozen=True, array_like=True):
     last_fired_at: int
     last_seq: int
     last_result: FiringResult | None = None
+
+
+class BatchSnapshot(msgspec.Struct, frozen=True, array_like=True):
+    """What a checkpoint keeps of a batch of jobs. Times are 0 for none."""
+
+    name: str
+    created_at: int
+    closed_at: int
+    ended_at: int
+    joined: int
+    done: int
+    on_done: BatchCallback | None = None
+    on_problem: BatchCallback | None = None
 
 
 class JobSnapshot(msgspec.Struct, frozen=True, array_like=True):

@@ -68,6 +68,13 @@ FOLLOW_UP_TOPICS_MAX = 32
 """Topics that one ack writes to."""
 FOLLOW_UP_RECORDS_MAX = 1000
 """Records that one ack writes, to all topics together."""
+BATCH_KEPT_MS = 86_400_000
+"""How long a batch that has ended is remembered."""
+BATCHES_PER_PASS_MAX = 500
+"""Batches that one step forgets."""
+CALLBACK_BYTES_MAX = 16 << 10
+"""Data and meta of the callback of a batch, which stays in memory."""
+
 STEPS_MAX = 32
 """Steps that follow one job."""
 FOLLOW_BYTES_MAX = 64 << 10
@@ -192,6 +199,7 @@ class Quotas(msgspec.Struct, frozen=True):
     auto_create: bool = True
     producers_max: int = 10_000
     schedules_max: int = 100_000
+    batches_max: int = 10_000
 
 
 GIVEN_BACK_MAX = 10

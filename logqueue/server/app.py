@@ -12,6 +12,7 @@ from logqueue.model.clock import SystemClock
 from logqueue.model.scopes import NO_SCOPE
 from logqueue.server.handlers.backups import BackupRoutes
 from logqueue.server.handlers.dead_letters import DeadLetterRoutes
+from logqueue.server.handlers.job_batches import JobBatchRoutes
 from logqueue.server.handlers.job_statuses import JobStatusRoutes
 from logqueue.server.handlers.jobs import JobRoutes
 from logqueue.server.handlers.logs import LogRoutes
@@ -54,6 +55,7 @@ def routes(service: Service, metrics: Metrics, stats: ServerStats | None = None)
             ProducerRoutes(service),
             RouterRoutes(service),
             ScheduleRoutes(service),
+            JobBatchRoutes(service),
             LogRoutes(service, metrics),
             ReplicaRoutes(service),
             ServerRoutes(service, metrics),

@@ -45,6 +45,7 @@ def limits_in_use(service: Service) -> Iterator[LimitInUse]:
         ("max_routers", len(state.routers) if state is not None else 0),
         ("max_producers", len(state.producers) if state is not None else 0),
         ("max_schedules", len(state.schedules) if state is not None else 0),
+        ("max_batches", len(state.batches) if state is not None else 0),
         ("max_total_bytes", state.live_bytes if state is not None else 0),
         ("max_watch_sessions", len(service.watch_sessions)),
         ("max_sse_connections", service.streams),

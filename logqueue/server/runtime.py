@@ -242,6 +242,7 @@ def _quotas(settings: Settings) -> Quotas:
         settings.auto_create,
         settings.max_producers,
         settings.max_schedules,
+        settings.max_batches,
     )
 
 

@@ -180,6 +180,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     _quota("max_inflight_per_key", "number of requests in progress per key"),
     _quota("max_producers", "number of producers of transactional appends"),
     _quota("max_schedules", "number of schedules"),
+    _quota("max_batches", "number of batches of jobs, with those that ended within a day"),
     _quota("max_client_bytes", "bytes of unfinished and waiting requests"),
     _quota("max_client_bytes_per_key", "bytes of unfinished and waiting requests per key"),
     _quota("max_total_bytes", "size of the live records of all topics, in bytes"),
@@ -258,6 +259,7 @@ class Settings:
     max_inflight_per_key: int = 1000
     max_producers: int = 10_000
     max_schedules: int = 100_000
+    max_batches: int = 10_000
     max_client_bytes: int = 512 << 20
     max_client_bytes_per_key: int = 256 << 20
     max_total_bytes: int = 0

@@ -26,6 +26,15 @@ from logqueue.shapes.dead_letters import (
     DeadLetterTopic,
     JobEdited,
 )
+from logqueue.shapes.job_batches import (
+    BatchCallbackView,
+    BatchDropped,
+    BatchEntry,
+    BatchPage,
+    BatchPhase,
+    BatchProblem,
+    BatchState,
+)
 from logqueue.shapes.operations import (
     Health,
     Ready,
@@ -192,6 +201,13 @@ __all__ = [
     "BackgroundReply",
     "BackgroundStatus",
     "BackupProgress",
+    "BatchCallbackView",
+    "BatchDropped",
+    "BatchEntry",
+    "BatchPage",
+    "BatchPhase",
+    "BatchProblem",
+    "BatchState",
     "BorrowedRecords",
     "Cancelled",
     "CatchUp",

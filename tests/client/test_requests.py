@@ -13,7 +13,15 @@ import pytest
 
 from logqueue.api.operations import BY_NAME
 from logqueue.api.operations.schedules import ENTRY, NIGHTLY
-from logqueue.client import Client, EpochPart, FollowUp, NewRecord, Settled, UnexpectedReply
+from logqueue.client import (
+    Client,
+    EpochPart,
+    FollowUp,
+    NewRecord,
+    NextStep,
+    Settled,
+    UnexpectedReply,
+)
 from logqueue.client.failures import GatewayFailed, refusal
 from logqueue.shapes import Drift, Job, QueueCounters, Record, Tombstone
 from tests.client.either import Opened
@@ -42,6 +50,20 @@ ROUTER = {
 JOB = {"$seq": 7, "lease_id": "lease_a", "deadline": 9, "$ts": 1, "deliveries": 2, "data": {"a": 1}}
 LEASED = Job(seq=7, lease_id="lease_a", deadline=9, ts=1, deliveries=2, data={"a": 1})
 VIEW = {"$seq": 7, "$ts": 1, "state": "ready", "deliveries": 0, "age_ms": 3, "$key": "k"}
+BATCH = {
+    "batch": "b",
+    "state": "open",
+    "joined": 3,
+    "done": 1,
+    "failed": 0,
+    "left": 2,
+    "created_at": 1,
+    "closed_at": None,
+    "ended_at": None,
+    "last_error": None,
+    "on_done": None,
+    "on_problem": None,
+}
 SETTLED = {"topic": "q", "skipped": [], "ready": 3, "in_flight": 0, "performance": COST}
 
 
@@ -480,6 +502,25 @@ LOG_CASES = [
 
 
 SCHEDULE_CASES = [
+    Case(
+        "POST", "/v0/batches",
+        lambda c: c.open_batch("b", on_done=NextStep("t", NewRecord(1, tag="x"))),
+        {**BATCH, "created": True},
+        {"name": "b", "on_done": {"topic": "t", "record": {"data": 1, "tag": "x"}}},
+        is_now(batch="b", created=True, left=2),
+    ),
+    Case("POST", "/v0/batches/b/close", lambda c: c.close_batch("b"), BATCH),
+    Case("GET", "/v0/batches/b", lambda c: c.batch("b"), BATCH, check=is_now(done=1)),
+    Case("GET", "/v0/batches/b?wait_ms=5", lambda c: c.batch("b", wait_ms=5), BATCH),
+    Case(
+        "GET", "/v0/batches?prefix=a&page_size=9",
+        lambda c: c.batch_page(prefix="a", page_size=9), {"batches": [BATCH]},
+    ),
+    Case(
+        "GET", "/v0/batches?page_size=1000", lambda c: [*c.batches()], {"batches": [BATCH]},
+        check=lambda found: found[0].batch == "b",
+    ),
+    Case("DELETE", "/v0/batches/b", lambda c: c.drop_batch("b"), {"batch": "b", "deleted": True}),
     Case(
         "PUT", "/v0/schedules/s?if_absent=true&next=2",
         lambda c: c.put_schedule(

@@ -20,6 +20,7 @@ from logqueue.core.state import State
 from logqueue.errors import InvalidRequest
 from logqueue.events import block as blocks
 from logqueue.model.config import BackoffOptions, RouterOptions, TopicOptions, is_topic_name
+from logqueue.model.job_batch import BatchCallback
 from logqueue.model.schedule import ScheduleOptions
 from logqueue.model.tag_predicate import Predicate
 from tests.portrait import portrait
@@ -93,12 +94,17 @@ def samples_of_schedules(block: bytes) -> list[ev.Event]:
     keyed = ScheduleOptions(
         "jobs", b"{}", block, "", 60_000, "UTC", 500, catch_up="all", on_conflict="keep"
     )
+    batch = ev.BatchSnapshot("c", 1, 2, 0, 3, 1, None, BatchCallback("t", b"{}", block))
     kept = ev.ScheduleSnapshot("b", keyed, True, 1000, 3000, 1, 2, 3, 2000, 2001, 9, "kept")
     return [
         ev.ScheduleSet(1011, 0, "a", options, False, 2000),
         ev.ScheduleFired(1012, 1, "a", 2000, 3000, 9, "replaced", 4),
         ev.ScheduleAdvanced(1013, 0, "a", 4000, 2),
-        ev.Checkpointed(1014, 0, [], 2, 99, schedules=[kept]),
+        ev.Checkpointed(1014, 0, [], 2, 99, schedules=[kept], batches=[batch]),
+        ev.JobBatchOpened(1016, 0, "b", BatchCallback("t", b"{}", block), None),
+        ev.JobBatchClosed(1017, 0, "b"),
+        ev.JobBatchEnded(1018, 0, "b", 3, 2),
+        ev.JobBatchRemoved(1019, 0, "b"),
         ev.ScheduleRemoved(1015, 0, "a"),
         ev.JobTexts(1016, 1, [(1, b"2")], [(2, "x")], [(1, b'"k"')]),
         ev.EndsKept(1017, 1, [], [(1, b'"k"')]),

@@ -28,6 +28,7 @@ from logqueue.model.config import RouterOptions, TopicOptions
 from logqueue.model.limits import Quotas
 from logqueue.model.schedule import ScheduleOptions
 from logqueue.model.tag_predicate import Predicate
+from logqueue.server.engine.batch_ends import BatchEnds
 from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.firing import Firing
 from logqueue.server.engine.pending import Executed
@@ -170,6 +171,7 @@ class World:
                 auto_create=quotas.auto_create,
                 max_producers=quotas.producers_max,
                 max_schedules=quotas.schedules_max,
+                max_batches=quotas.batches_max,
             ),
             self.clock,
             fs=self.fs,
@@ -178,6 +180,7 @@ class World:
             random_bytes=lambda log, length: Random(log).randbytes(length),
         )
         self.firing = Firing(self.core.engine)
+        self.batch_ends = BatchEnds(self.core.engine)
         return self.core.engine
 
     # -- facts -----------------------------------------------------------------------------------
@@ -399,6 +402,11 @@ class World:
         """Let every schedule that is due fire."""
         while (look := self.firing.next_look()) is not None and look <= self.now:
             self.firing.step()
+
+    def end_batches(self) -> None:
+        """End every batch that is due."""
+        while (look := self.batch_ends.next_look()) is not None and look <= self.now:
+            self.batch_ends.step()
 
     def values(self, name: str = "q") -> list[Any]:
         """What the live records of a topic carry."""

@@ -103,6 +103,9 @@ def set_up(api: Api) -> None:
     record = {"cron": "0 0 29 2 *", "record": {"data": 1}}
     for name, topic in (("mine.s", "zz.log"), ("zz.s", "mine.log")):
         ok(api.json("PUT", f"/v0/schedules/{name}", {"topic": topic, **record}), 201)
+    for name, topic in (("mine.b", "zz.log"), ("zz.b", "mine.log")):
+        callback = {"topic": topic, "record": {"data": 1}}
+        ok(api.json("POST", "/v0/batches", {"name": name, "on_done": callback}), 201)
     for producer in (PRODUCER, "mine.mixed"):
         stage = f"/v0/producers/{producer}/epochs/1/stage"
         ok(api.json("POST", stage, {"topic": "zz.log", "records": [{"data": 1}]}))
@@ -119,6 +122,7 @@ def foreign_state(api: Api) -> Json:
         found[name] = ok(api.router(name)) | {"performance": None}
     for name in ("mine.s", "zz.s"):
         found[name] = ok(api.send("GET", f"/v0/schedules/{name}")) | {"performance": None}
+    found["zz.b"] = ok(api.send("GET", "/v0/batches/zz.b")) | {"performance": None}
     for name in (PRODUCER, "mine.mixed"):
         found[name] = ok(api.send("GET", f"/v0/producers/{name}")) | {"performance": None}
     return found
@@ -127,22 +131,23 @@ def foreign_state(api: Api) -> Json:
 # -- the matrix ----------------------------------------------------------------------------------
 
 
-def texts_of(kind: inspect.Type) -> Iterator[object]:
-    """Values with a foreign name in them that a member of this type takes."""
+def texts_of(kind: inspect.Type, within: tuple[type, ...] = ()) -> Iterator[object]:
+    """Values with a foreign name in them that a member of this type takes, which is within some
+    structs; none of these twice."""
     if isinstance(kind, inspect.StrType):
         yield "zz.queue"
     elif isinstance(kind, inspect.AnyType):
         yield ["tag", "Eq", "zz.queue"]
     elif isinstance(kind, inspect.CollectionType):
-        yield from ([one] for one in texts_of(kind.item_type))
+        yield from ([one] for one in texts_of(kind.item_type, within))
     elif isinstance(kind, inspect.DictType):
         yield {"zz.queue": {}, "mine.log": {}}
     elif isinstance(kind, inspect.UnionType):
         for one in kind.types:
-            yield from texts_of(one)
-    elif isinstance(kind, inspect.StructType):
+            yield from texts_of(one, within)
+    elif isinstance(kind, inspect.StructType) and kind.cls not in within:
         for field in kind.fields:
-            for text in texts_of(field.type):
+            for text in texts_of(field.type, (*within, kind.cls)):
                 if field.encode_name not in FREE:
                     yield {field.encode_name: text}
 
@@ -188,6 +193,7 @@ MORE_BODIES: dict[str, list[Json]] = {
 NAMES = {
     "topics": ("mine.q", "mine.held", "mine.log", "mine.in", "zz.queue", "zz.log", "zz.absent"),
     "schedules": ("mine.s", "mine.new", "zz.s", "zz.absent"),
+    "batches": ("mine.b", "mine.new", "zz.b", "zz.absent"),
     "routers": ("mine.in", "mine.new", "zz.r1", "zz.absent"),
     "producers": ("mine.mixed", "mine.new", PRODUCER, "zz.absent"),
     "segments": ("jobs-1",),

@@ -317,6 +317,8 @@ def stage(api: Api) -> Api:
     )
     ok(api.json("POST", "/v0/producers/etl/epochs/7/stage", BY_NAME["stage_chunk"].asks))
     api.json("PUT", "/v0/schedules/nightly", BY_NAME["put_schedule"].asks)
+    api.send("DELETE", "/v0/batches/import-17")
+    api.json("POST", "/v0/batches", BY_NAME["open_batch"].asks)
     return api
 
 

@@ -62,6 +62,7 @@ def test_the_defaults() -> None:
         "max_inflight_per_key": 1000,
         "max_producers": 10_000,
         "max_schedules": 100_000,
+        "max_batches": 10_000,
         "max_client_bytes": 536_870_912,
         "max_client_bytes_per_key": 268_435_456,
         "max_total_bytes": 0,

@@ -13,6 +13,7 @@ import msgspec
 
 from logqueue.api.bodies import dead_letters as letter_bodies
 from logqueue.api.bodies import feeds as feed_bodies
+from logqueue.api.bodies import job_batches as batch_bodies
 from logqueue.api.bodies import jobs as job_bodies
 from logqueue.api.bodies import producers as producer_bodies
 from logqueue.api.bodies import queues as queue_bodies
@@ -74,6 +75,12 @@ BOUNDS: dict[tuple[type[msgspec.Struct], str], Schema] = {
     (record_bodies.JobBody, "delay_ms"): {"maximum": limits.DELAY_MS_MAX},
     (record_bodies.JobBody, "key"): {"minLength": 1, "maxLength": limits.JOB_KEY_BYTES_MAX},
     (record_bodies.JobBody, "group"): {"minLength": 1, "maxLength": limits.GROUP_BYTES_MAX},
+    (batch_bodies.OpenBatchBody, "name"): _TOPIC,
+    (batch_bodies.CallbackBody, "topic"): _TOPIC,
+    (batch_bodies.CallbackBody, "record"): {
+        "properties": {name: {"type": "null"} for name in batch_bodies.NOT_OF_CALLBACKS},
+        "description": "As in a write, but without `key` and `on_conflict`; at most 16 KiB.",
+    },
     (record_bodies.JobBody, "then"): {"maxItems": limits.STEPS_MAX},
     (record_bodies.JobBody, "batch"): _TOPIC,
     (record_bodies.StepBody, "topic"): _TOPIC,

@@ -80,6 +80,7 @@ _NAMES: dict[str, _Name] = {
     "watch": _Name("wid", "wid_2q0dEXAMPLEexample0xyz", "Id of a watch session."),
     "operations": _Name("id", "op_1a1faeb833a001", "Id of a background operation."),
     "schedules": _Name("schedule", "nightly", "Name of a schedule: as for topics."),
+    "batches": _Name("batch", "import-17", "Name of a batch: as for topics."),
     "routers": _Name(
         "router",
         "audit",

@@ -62,6 +62,10 @@ EXAMPLES: tuple[LogqueueError, ...] = (
     errors.RangeNotSatisfiable(
         "the range begins behind the end: there are 8192 bytes", {"bytes": 8192}
     ),
+    errors.BatchNotFound.named("import-17"),
+    errors.BatchExists.named("import-17"),
+    errors.BatchClosed.named("import-17"),
+    errors.BatchNotEmpty.named("import-17", 2),
     errors.TopicFull(
         "topic 'transcode' is full",
         {

@@ -11,6 +11,7 @@ from __future__ import annotations
 from logqueue.api.operations import (
     background,
     dead_letters,
+    job_batches,
     jobs,
     logs,
     probes,
@@ -36,6 +37,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *producers.OPERATIONS,
     *routers.OPERATIONS,
     *schedules.OPERATIONS,
+    *job_batches.OPERATIONS,
     *logs.OPERATIONS,
     *replica.OPERATIONS,
     *server.OPERATIONS,
@@ -58,6 +60,7 @@ GROUPS = {
     "streams": "Following topics by server-sent events or WebSocket.",
     "routers": "Copying every new record of one topic to another.",
     "schedules": "Writing records at given times: cron texts in a time zone, or intervals.",
+    "batches": "Counting jobs together, and writing a record when all of them have ended.",
     "operations": "For supervisors, dashboards and tools.",
 }
 

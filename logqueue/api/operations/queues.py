@@ -17,6 +17,8 @@ from logqueue.api.operations.row import (
 )
 from logqueue.core import commands as cmd
 from logqueue.errors import (
+    BatchClosed,
+    BatchNotFound,
     BatchTooLarge,
     KeyConflict,
     LogqueueError,
@@ -101,7 +103,7 @@ OPERATIONS = (
             "in_flight": 0,
             "performance": {"server_total_ms": 0.80, "fsync_ms": 0.59},
         },
-        errors=(*SETTLING, *COPYING, KeyConflict),
+        errors=(*SETTLING, *COPYING, KeyConflict, BatchNotFound, BatchClosed),
     ),
     Operation(
         name="nack_jobs",

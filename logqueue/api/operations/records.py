@@ -16,6 +16,8 @@ from logqueue.api.operations.row import (
 )
 from logqueue.core import commands as cmd
 from logqueue.errors import (
+    BatchClosed,
+    BatchNotFound,
     BatchTooLarge,
     KeyConflict,
     NotAQueue,
@@ -73,6 +75,8 @@ OPERATIONS = (
             NotAQueue,
             RouterCycle,
             KeyConflict,
+            BatchNotFound,
+            BatchClosed,
         ),
         creates=True,
     ),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from logqueue import events as ev
-from logqueue.core.apply import schedules, staging
+from logqueue.core.apply import job_batches, schedules, staging
 from logqueue.core.queue_topic import QueueTopic, topic_of
 from logqueue.core.routers import RouterState
 from logqueue.core.state import State
@@ -49,6 +49,7 @@ def _checkpointed(state: State, event: ev.Checkpointed, segment: int) -> None:
         router.forwarded = max(router.forwarded, edge.forwarded)
     staging.keep_producers(state, event.producers)
     schedules.restate(state, event.schedules)
+    job_batches.restate(state, event.batches)
     if event.clean:
         # As the start did that followed: older segments, which said more, may be gone by now.
         for topic in state.instances.values():

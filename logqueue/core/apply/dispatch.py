@@ -15,6 +15,7 @@ from typing import Any
 from logqueue import events as ev
 from logqueue.core.apply import (
     checkpoints,
+    job_batches,
     jobs,
     records,
     replacing,
@@ -30,6 +31,7 @@ _APPLY: dict[type[Any], Callable[[State, Any, int], None]] = {
     **records.APPLY,
     **routers.APPLY,
     **schedules.APPLY,
+    **job_batches.APPLY,
     **staging.APPLY,
     **jobs.APPLY,
     **checkpoints.APPLY,
@@ -60,5 +62,7 @@ def apply(
         # No event but a checkpoint changes records of topics other than its own; a topic that is
         # dropped has none left.
         state.live_bytes += topic.batches.size - before
+        if topic.attributes is not None and topic.attributes.moved:
+            job_batches.count_moved(state, topic)
         if at_once and topic.replacing:
             replacing.finish(state, topic)

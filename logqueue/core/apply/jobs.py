@@ -40,6 +40,8 @@ def _jobs_acked(state: State, event: ev.JobsAcked, segment: int) -> None:
         topic.queue.finish(event.seqs)
         topic.remove(sorted(event.seqs))
         topic.queue.count("acked", len(event.seqs) - event.orphans)
+    if event.done:
+        state.batches.acked(event.done)
 
 
 def _jobs_held(state: State, event: ev.JobsHeld, segment: int) -> None:

@@ -82,6 +82,7 @@ def restore_memory(present: State, promised: State, written: int, durable: int) 
         promised.discarded.extend(gone.release())
     promised.discarded.extend(present.discarded)
     promised.live_bytes = sum(topic.live_bytes for topic in promised.instances.values())
+    promised.batches.settle(promised.instances.values())
     for router in promised.routers_by_number.values():
         before = present.routers_by_number.get(router.number)
         if router.dest in stayed and before is not None:

@@ -57,6 +57,7 @@ def take_in(
     if isinstance(topic, QueueTopic) and topic.queue.cursor > event.first_seq:
         topic.queue.rewind(event.first_seq)
     if batch is not None:
+        state.batches.join(batch.block)
         # Logs from before the event had its size are still read.
         topic.insert(batch, event.size or BlockView(batch.block).size_total())
     topic.head = event.first_seq + event.count - 1
@@ -81,6 +82,8 @@ def _records_replaced(state: State, event: ev.RecordsReplaced, segment: int) -> 
     topic.head = max(topic.head, event.head)
     topic.is_on_disk = topic.is_on_disk or segment > 0
     topic.last_write_at = event.at
+    for name, count in event.joined:
+        state.batches.joined(name, count)
     if event.key is not None:
         seqs = [seq for seq, _ in event.results]
         write = Remembered(

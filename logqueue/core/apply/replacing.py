@@ -12,6 +12,7 @@ from __future__ import annotations
 from operator import attrgetter
 
 from logqueue import events as ev
+from logqueue.core.apply.job_batches import count_moved
 from logqueue.core.batch import Batch
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.record_times import due_at, written_at
@@ -56,6 +57,7 @@ def go_on(
         for batch in fresh:
             _reschedule(topic, batch, topic.replaced_at)
     state.live_bytes += topic.batches.size - before
+    count_moved(state, topic)
     if not topic.replacing:
         state.replacing.pop(topic.number, None)
 

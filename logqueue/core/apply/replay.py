@@ -69,6 +69,7 @@ def settle_replay(state: State) -> None:
     for topic in state.instances.values():
         if isinstance(topic, QueueTopic):
             _settle_leases(topic)
+    state.batches.settle(state.instances.values())
     for router in state.routers_by_number.values():
         # A source that is not logged has lost its head; what it gets from now on is to be copied.
         router.cursor = min(router.cursor, state.instances[router.source].head)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from logqueue import events as ev
-from logqueue.core.apply import ending, ordering, staging
+from logqueue.core.apply import ending, job_batches, ordering, staging
 from logqueue.core.queue_topic import QueueTopic, become_queue, topic_of
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
@@ -58,6 +58,7 @@ def _topic_removed(state: State, event: ev.TopicRemoved, segment: int) -> None:
     if topic is not None and state.topics.get(topic.name) is topic:
         del state.topics[topic.name]
     if topic is not None:
+        job_batches.forget_topic(state, topic)
         state.discarded.extend(topic.release())
         state.replacing.pop(topic.number, None)
     for router in state.routers_of(event.topic):

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from logqueue.core import commands as cmd
-from logqueue.core.decide import job_admin, routers, schedules, staging, topics
+from logqueue.core.decide import job_admin, job_batches, routers, schedules, staging, topics
 from logqueue.core.decide import leases as queues
 from logqueue.core.decide.claims import claim, claim_in_turn
 from logqueue.core.decide.decision import Decision
@@ -29,7 +29,7 @@ from logqueue.core.decide.redrive import redrive
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
-from logqueue.events.block import has_job_texts
+from logqueue.events.block import FOLLOW, has_job_texts
 
 C = TypeVar("C", bound=cmd.Command[Any])
 R = TypeVar("R")
@@ -69,7 +69,10 @@ def joining(state: State, commands: Sequence[cmd.Command[Any]]) -> int:
         for count, command in enumerate(commands):
             assert isinstance(command, cmd.Append)
             has_numbers = command.block[2] or command.block[3]
-            is_refused = has_job_texts(command.block) and not isinstance(topic, QueueTopic)
+            follows = command.block[1] >> FOLLOW & 1
+            is_refused = follows or (
+                has_job_texts(command.block) and not isinstance(topic, QueueTopic)
+            )
             if command.key is not None or command.keyed or has_numbers or is_refused:
                 return count
     elif kind is cmd.AckJobs:
@@ -109,6 +112,11 @@ _DECIDE = dict(
         _row(cmd.DropSchedule, schedules.drop_schedule),
         _row(cmd.RunSchedule, schedules.run_schedule),
         _row(cmd.FireSchedule, schedules.fire),
+        _row(cmd.OpenBatch, job_batches.open_batch),
+        _row(cmd.CloseBatch, job_batches.close_batch),
+        _row(cmd.DropBatch, job_batches.drop_batch),
+        _row(cmd.EndBatch, job_batches.end_batch),
+        _row(cmd.ExpireBatches, job_batches.expire_batches),
         _row(cmd.StageChunk, staging.stage),
         _row(cmd.CommitEpoch, staging.commit),
         _row(cmd.AbortEpoch, staging.abort),

@@ -8,6 +8,7 @@ Copy and removal are events of one decision, thus one frame of the log: never on
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Literal
@@ -23,6 +24,7 @@ from logqueue.core.topic import Topic
 from logqueue.events import block as blocks
 from logqueue.events.block import META
 from logqueue.events.copy_blocks import pack_ordered
+from logqueue.events.follow import batch_of
 from logqueue.model.config import TopicOptions
 
 STRAY_META = "$archived_meta"
@@ -57,6 +59,14 @@ def finish(
     if outcome in ("rejected", "dropped"):
         events.extend(kept_errors(topic, ordered, now, error))
     return events
+
+
+def _batches_of(topic: Topic, seqs: Iterable[int]) -> list[tuple[str, int]]:
+    """How many of some live jobs are in which batch."""
+    if topic.attributes is None or not topic.attributes.members:
+        return []
+    found = Counter(batch_of(topic.follow_of(seq)) for seq in seqs)
+    return [(name, count) for name, count in found.items() if name is not None]
 
 
 def acked(
@@ -98,7 +108,8 @@ def acked(
         shares = [(node, len(its)) for node, its in part.items() if its]
         node, shares = (shares[0][0], []) if len(shares) == 1 else ("", shares)
         orphans = len(gone.intersection(together)) if gone else 0
-        events.append(ev.JobsAcked(now, topic.number, node, together, orphans, shares))
+        done = _batches_of(topic, (seq for seq in together if seq not in gone))
+        events.append(ev.JobsAcked(now, topic.number, node, together, orphans, shares, done))
     if queue.ended is not None:
         kept = [(seq, result) for seq, result in results if result and seq not in gone]
         keys = []

@@ -8,6 +8,7 @@ all of it happens or nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from logqueue.errors import (
     quoted,
 )
 from logqueue.events import block as blocks
+from logqueue.events.follow import batch_of
 
 CREATED, REPLACED, KEPT = range(len(ev.RESULTS))
 
@@ -69,12 +71,34 @@ def upsert(
         events = write(state, topic, block, len(fate.new), now, None, _contents(fresh), 0, freed)
     head = topic.head + len(fate.new)
     if fresh or command.key is not None:
-        events.append(ev.RecordsReplaced(now, topic.number, fresh, command.key, fate.results, head))
+        events.append(
+            ev.RecordsReplaced(
+                now,
+                topic.number,
+                fresh,
+                command.key,
+                fate.results,
+                head,
+                _joined(topic, view, fate),
+            )
+        )
         if isinstance(topic, QueueTopic):
             events.extend(_rescheduled(topic, fresh, now))
     first_seq = min(seq for seq, _ in fate.results)
     reply = cmd.AppendResult(first_seq, command.count, head, False, False, _named(fate.results))
     return events, reply
+
+
+def _joined(topic: Topic, view: blocks.BlockView, fate: Upsert) -> list[tuple[str, int]]:
+    """How many jobs come to which batch by getting new content."""
+    if not view.head[1] >> blocks.FOLLOW & 1:
+        return []
+    found: Counter[str] = Counter()
+    for seq, place in fate.replaced.items():
+        batch = batch_of(view.text(blocks.FOLLOW, place))
+        if batch is not None and batch != batch_of(topic.follow_of(seq)):
+            found[batch] += 1
+    return [*found.items()]
 
 
 def _fate(topic: Topic, command: cmd.Append, now: int) -> Upsert:

@@ -21,10 +21,12 @@ from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import (
     EpochConflict,
+    InvalidRequest,
     Throttled,
     TopicNotFound,
 )
 from logqueue.events.block import BlockView, is_plain
+from logqueue.events.follow import members_in
 from logqueue.events.split_block import joined
 from logqueue.model import limits
 from logqueue.model.config import TopicOptions
@@ -61,6 +63,8 @@ def stage(state: State, command: cmd.StageChunk, now: int) -> Decision[cmd.Stage
         topic = topic_of(created.topic, created.name, created.config)
     if not is_plain(command.block):
         require_queue_for(topic, command.block)
+        if members_in(BlockView(command.block)):
+            raise InvalidRequest("jobs of a batch cannot be staged; write them without an epoch")
     events.append(
         ev.ChunkStaged(
             now,

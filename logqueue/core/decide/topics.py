@@ -30,7 +30,9 @@ from logqueue.core.selection import still_matching
 from logqueue.core.state import State
 from logqueue.core.topic import Remembered, Topic
 from logqueue.errors import (
+    BatchClosed,
     ConfigChanged,
+    InvalidRequest,
     LogqueueError,
     NotAQueue,
     TopicExistsIncompatible,
@@ -219,6 +221,7 @@ def append(
             return Decision([], reply)
     if not blocks.is_plain(command.block):
         require_queue_for(topic, command.block, command.keyed)
+        require_batches(state, topic, command.block)
     if command.keyed:
         written, keyed_reply = upsert(state, topic, command, now, freed)
         return Decision([*events, *written], keyed_reply._replace(created=created))
@@ -297,6 +300,26 @@ def require_queue_for(topic: Topic, block: bytes, keyed: Sequence[cmd.Keyed] = (
             f"topic '{topic.name}' is a log: its records cannot have `{asked[0]}`; only topics "
             'created with "type":"queue" hand out jobs',
             {"topic": topic.name, "field": asked[0]},
+        )
+
+
+def require_batches(state: State, topic: Topic, block: bytes) -> None:
+    """Refuse jobs of batches that take none.
+
+    Raises:
+        BatchNotFound, BatchClosed: There is no such batch, or it is over.
+        InvalidRequest: The jobs would be lost at a restart, without an end that counts.
+    """
+    if not block[1] >> blocks.FOLLOW & 1:
+        return
+    names = follow.members_in(blocks.BlockView(block))
+    for name in names:
+        if not state.batches.is_open_to(state.batches.named(name)):
+            raise BatchClosed.named(name)
+    if names and not topic.config.is_logged:
+        raise InvalidRequest(
+            f"topic '{topic.name}' is ephemeral: its jobs cannot be in a batch, which outlives "
+            "restarts"
         )
 
 

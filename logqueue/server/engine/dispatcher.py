@@ -26,6 +26,7 @@ from logqueue.core.topic import Topic
 from logqueue.errors import LogqueueError, NotReady, ReplicaUnavailable, TopicNotFound
 from logqueue.server.auth import Key
 from logqueue.server.engine.background import leases_flushed
+from logqueue.server.engine.batch_ends import BatchEnds
 from logqueue.server.engine.commit_barrier import CommitBarrier
 from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.fanout import Subscriptions
@@ -52,6 +53,9 @@ CLOCK_CHECK_MS = 1000
 
 HOLDING_BACK = ("paused", "rate_limited", "max_in_flight", "group_busy")
 """Why a queue hands out nothing although it has jobs."""
+
+BATCH_READ = "batch "
+"""Before the name of a batch whose end is waited for, where topics have their names."""
 
 logger = logging.getLogger("logqueue.dispatcher")
 
@@ -107,9 +111,14 @@ class Dispatcher:
         self._firing_timer = FiringTimer(
             self.firing, self.loop, engine.clock.now_ms, self._wake, clock_check_ms
         )
+        self.batch_ends = BatchEnds(engine, self._wake_batch)
+        self._batch_timer = FiringTimer(
+            self.batch_ends, self.loop, engine.clock.now_ms, self._wake, clock_check_ms
+        )
         engine.listen(self.note)
         engine.schedule_backlog(self)
         self._firing_timer.arm()
+        self._batch_timer.arm()
 
     # -- lifecycle -------------------------------------------------------------------------------
 
@@ -122,6 +131,7 @@ class Dispatcher:
             self._schedule(waitlist)
         self.subscriptions.adopt(instances)
         self.waiting_reads.wake_all()
+        self._batch_timer.arm()
         put_off, self._put_off = self._put_off, []
         for command in put_off:
             self._give_back(command)
@@ -132,6 +142,7 @@ class Dispatcher:
         for task in self._portioned:
             task.cancel()
         self._firing_timer.stop()
+        self._batch_timer.stop()
         for timer in (self._timer, self._stall_timer):
             if timer is not None:
                 timer.cancel()
@@ -735,6 +746,13 @@ class Dispatcher:
     def fire_soon(self) -> None:
         """Schedules have changed: wait for the one that is next now."""
         self._firing_timer.arm()
+
+    def end_batches_soon(self) -> None:
+        """Batches are over: their ends are decided in the next turns of the loop."""
+        self._batch_timer.arm()
+
+    def _wake_batch(self, name: str) -> None:
+        self.waiting_reads.wake(BATCH_READ + name)
 
     def elapse_soon(self) -> None:
         """Where more expires than one step may handle, it continues in the next turns of the

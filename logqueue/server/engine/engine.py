@@ -79,12 +79,15 @@ class BacklogScheduler(Protocol):
     def fire_soon(self) -> None:
         """Schedules have changed: another may be the next to fire."""
 
+    def end_batches_soon(self) -> None:
+        """Batches are closed and have no jobs left: their ends are due."""
+
 
 class Engine:
     """The state and what keeps it.
 
     Attributes:
-        fires: Whether its schedules fire.
+        fires: Whether its schedules fire, and its batches end.
         segments: All segments of the logs, and of the archive.
         behind: The routers that have something to copy and are not stalled, by number.
         stalled: Those that wait for room in their destination.
@@ -368,6 +371,8 @@ class Engine:
                 self._note_routers(topic)
         if is_control and self._scheduler is not None and len(state.schedules):
             self._scheduler.fire_soon()
+        if state.batches.due and self._scheduler is not None:
+            self._scheduler.end_batches_soon()
         return tuple(changed.values())
 
     # -- routers ---------------------------------------------------------------------------------
@@ -574,6 +579,9 @@ class Engine:
             # A read-only log must block neither evictions nor the freeing of space.
             with suppress(*NO_WRITES):
                 self.execute(cmd.ExpireStaged())
+        if len(work.state.batches):
+            with suppress(*NO_WRITES):
+                self.execute(cmd.ExpireBatches())
         refusal: Exception | None = None
         try:
             yield from self._between_writes(work.state, tidy_jobs(work))

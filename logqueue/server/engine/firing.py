@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from logqueue.core import commands as cmd
 from logqueue.core.schedules import ScheduleState
@@ -110,12 +111,24 @@ class Firing:
         return executed.topics
 
 
+class DueWork(Protocol):
+    """What is to be done at times of its own."""
+
+    def next_look(self) -> int | None:
+        """When there is something to do, ms since the epoch; None for never."""
+        ...
+
+    def step(self) -> tuple[Topic, ...]:
+        """Do some of it; gives the topics that were changed."""
+        ...
+
+
 class FiringTimer:
-    """Waits for the next schedule, in an event loop."""
+    """Waits for the next schedule, or other work that is due, in an event loop."""
 
     def __init__(
         self,
-        firing: Firing,
+        firing: DueWork,
         loop: asyncio.AbstractEventLoop,
         now_ms: Callable[[], int],
         wake: Callable[[Iterable[Topic]], None],

@@ -20,6 +20,7 @@ _FALLBACK_SCOPES = {
     "topics": Scope.WRITE,
     "routers": Scope.ADMIN,
     "schedules": Scope.ADMIN,
+    "batches": Scope.WRITE,
     "producers": NO_SCOPE,
 }
 """Collections whose paths go on with a name that the key's prefixes must cover, and what a key

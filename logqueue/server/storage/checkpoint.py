@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from logqueue import events as ev
+from logqueue.core.job_batches import JobBatch
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.routers import RouterState
 from logqueue.core.schedules import ScheduleState
@@ -22,6 +23,7 @@ TOPICS_PER_PART = 1000
 JOBS_PER_PART = 1000
 PRODUCERS_PER_PART = 500
 SCHEDULES_PER_PART = 500
+BATCHES_PER_PART = 500
 SCHEDULE_BYTES_PER_PART = 1 << 20
 RANGES_PER_PART = 5000
 """Where the last epochs of some producers went: a producer may have as many ranges as topics."""
@@ -48,7 +50,8 @@ class JobsCheckpoint:
         self._routers = [_router_kept(router) for router in routers]
         self._producers = [*reversed(state.producers)]
         self._schedules = [*reversed(state.schedules.by_name)]
-        self._taken = self._taken_schedules = 0
+        self._batches = [*reversed(state.batches.by_name)]
+        self._taken = self._taken_schedules = self._taken_batches = 0
         self.is_complete = False
 
     def next_part(self, state: State, at: int, oldest: int, *, clean: bool) -> ev.Checkpointed:
@@ -67,10 +70,12 @@ class JobsCheckpoint:
         ]
         producers = self._next_producers(state)
         schedules = self._next_schedules(state)
+        batches = self._next_batches(state)
         more = (
             len(self._unstated) > self._size
             or len(self._producers) > self._taken
             or len(self._schedules) > self._taken_schedules
+            or len(self._batches) > self._taken_batches
         )
         return ev.Checkpointed(
             at,
@@ -85,6 +90,7 @@ class JobsCheckpoint:
             more,
             producers,
             schedules,
+            batches,
         )
 
     def _next_producers(self, state: State) -> list[ev.ProducerSnapshot]:
@@ -115,12 +121,30 @@ class JobsCheckpoint:
                 size += len(schedule.options.record) + len(schedule.options.block)
         return kept
 
+    def _next_batches(self, state: State) -> list[ev.BatchSnapshot]:
+        """Batches for the next part; those that are gone by now are passed over."""
+        kept: list[ev.BatchSnapshot] = []
+        self._taken_batches = size = 0
+        for name in reversed(self._batches):
+            if self._taken_batches == BATCHES_PER_PART or size >= SCHEDULE_BYTES_PER_PART:
+                break
+            self._taken_batches += 1
+            batch = state.batches.find(name)
+            if batch is not None:
+                kept.append(_batch_kept(batch))
+                callbacks = (batch.on_done, batch.on_problem)
+                size += sum(len(one.record) + len(one.block) for one in callbacks if one)
+        return kept
+
     def advance(self) -> None:
         """That part is logged."""
         del self._unstated[-self._size :]
         del self._producers[len(self._producers) - self._taken :]
         del self._schedules[len(self._schedules) - self._taken_schedules :]
-        self.is_complete = not (self._unstated or self._producers or self._schedules)
+        del self._batches[len(self._batches) - self._taken_batches :]
+        self.is_complete = not (
+            self._unstated or self._producers or self._schedules or self._batches
+        )
         self._size = TOPICS_PER_PART
         self._routers = []
 
@@ -187,6 +211,19 @@ def _schedule_kept(schedule: ScheduleState) -> ev.ScheduleSnapshot:
         schedule.last_fired_at,
         schedule.last_seq,
         schedule.last_result,
+    )
+
+
+def _batch_kept(batch: JobBatch) -> ev.BatchSnapshot:
+    return ev.BatchSnapshot(
+        batch.name,
+        batch.created_at,
+        batch.closed_at,
+        batch.ended_at,
+        batch.joined,
+        batch.done,
+        batch.on_done,
+        batch.on_problem,
     )
 
 
