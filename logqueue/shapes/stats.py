@@ -231,6 +231,8 @@ class JobInHand(msgspec.Struct, frozen=True, kw_only=True):
     deadline: int
     lease_left_ms: int
     deliveries: int
+    progress: float | None = None
+    note: str | None = None
 
 
 class ServerWorker(msgspec.Struct, frozen=True, kw_only=True):

@@ -279,6 +279,10 @@ def test_progress(api: Api, topic: str) -> None:
     ok(api.extend(topic, [1], lease_ms=60_000))
     for job in (shown(api, topic, 1), ok(api.jobs(topic))["jobs"][0], statuses(api, topic, 1)[0]):
         assert (job["progress"], job["note"]) == (0.5, "half")
+    (worker,) = ok(api.send("GET", f"/v0/workers?topic={topic}"))["workers"]
+    in_hand = {job["$seq"]: job for job in worker["jobs"]}
+    assert (in_hand[1]["progress"], in_hand[1]["note"]) == (0.5, "half")
+    assert "progress" not in in_hand[2]
     ok(api.extend(topic, [1], lease_ms=60_000, progress=1, note=""))
     job = shown(api, topic, 1)
     assert job["progress"] == 1 and "note" not in job

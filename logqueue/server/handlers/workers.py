@@ -253,7 +253,7 @@ class _CrewReport:
         index = batch.index_of(seq) if batch is not None else -1
         if batch is None or index < 0:
             raise KeyError(seq)
-        return {
+        members: dict[str, Any] = {
             "topic": topic.name,
             "$seq": seq,
             "age_ms": max(now - batch.ts_at(index), 0),
@@ -261,6 +261,12 @@ class _CrewReport:
             "lease_left_ms": max(deadline - now, 0),
             "deliveries": job.deliveries,
         }
+        progress = topic.queue.progress.get(seq)
+        if progress is not None and progress.share is not None:
+            members["progress"] = progress.share
+        if progress is not None and progress.note:
+            members["note"] = progress.note
+        return members
 
 
 _COUNTS = ("claimed", "acked", "nacked", "rejected")
