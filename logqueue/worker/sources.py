@@ -49,6 +49,10 @@ AWAY = (Unreachable, ShuttingDown, NotReady, NotWriter, ReplicaUnavailable)
 
 HOLDING_BACK = ("paused", "rate_limited", "max_in_flight", "group_busy")
 
+RATED = ("rate_limited", "group_busy")
+RATE_WAIT_MS_MAX = 5000
+"""How long a worker that ends with the work waits for what a rate allows next."""
+
 STREAM_FAILURES_MAX = 2
 CLAIMS_INSTEAD_S = 30.0
 """How long claims take over before a stream is tried again."""
@@ -119,10 +123,15 @@ class JobSource:
             claimed = await self._claim(wait=False)
             if claimed is None:
                 return
-            if not claimed.jobs:
-                if not slots.taken:
-                    return
+            if claimed.jobs:
+                continue
+            wait_ms = claimed.retry_after_ms
+            if slots.taken:
                 await self._or_stop(slots.until_empty())
+            elif claimed.reason in RATED and wait_ms is not None and wait_ms <= RATE_WAIT_MS_MAX:
+                await self._pause(self._held_back_pause(claimed))
+            else:
+                return
 
     async def run(self) -> None:
         """Feed until `stop`. With a stream open, go on until cancelled.

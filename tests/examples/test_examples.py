@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import socket
 import sqlite3
 import time
@@ -30,6 +31,7 @@ FOLDERS = (
     "outbox",
     "orders",
     "nightly-report",
+    "mailer",
     "shell",
     "fan-out",
     "celery-sqs",
@@ -184,6 +186,20 @@ def test_the_report_is_that_of_the_day_before(example: Example, client: Client) 
     example.run(*worker)
     (written,) = example.folder.glob("report-*.txt")
     assert (written.name, written.read_text()) == (f"report-{day}.txt", f"What happened on {day}\n")
+
+
+@of("mailer")
+def test_a_large_tenant_does_not_keep_the_others_waiting(example: Example, client: Client) -> None:
+    program = ("python", "mailer.py")
+    example.run(*program, "send", "acme", "50")
+    example.run(*program, "send", "tiny", "2")
+    example.run(*program, "reset", "acme")
+    example.run("logqueue", "worker", "mailer:app", "--once")
+    until(lambda: client.topic("mail").count == 0)
+    sent = (example.folder / "sent.txt").read_text()
+    (shown,) = re.findall("```text\n(.*?)```", page("examples/mailer/README.md"), re.DOTALL)
+    assert sent.startswith(shown)
+    assert sent.count("\n") == 53
 
 
 def test_the_shell_page_shows_what_the_script_runs() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -367,6 +368,22 @@ def test_once_ends_when_nothing_is_left(server: MemoryServer, app: App) -> None:
     server.run_until(lambda: worker.is_over)
     assert sorted(done) == list(range(1, 11))
     assert server.client.topic("q").count == 0
+
+
+def test_once_waits_for_what_a_rate_allows_soon(server: MemoryServer, app: App) -> None:
+    per_group: Mapping[str, Any] = {"mode": "fair", "rate_per_group": {"per_s": 1}}
+    app.queue("q", claim_rate={"per_s": 2, "burst": 1}, groups=per_group)
+    done: list[str] = []
+
+    @app.task(queue="q")
+    async def look(group: str) -> None:
+        done.append(group)
+
+    for group in ("a", "a", "a", "b"):
+        look.with_options(group=group).send(group)
+    worker = server.start(app, once=True)
+    server.run_until(lambda: worker.is_over)
+    assert sorted(done) == ["a", "a", "a", "b"]
 
 
 def test_once_works_off_what_its_own_jobs_write_to_other_queues(

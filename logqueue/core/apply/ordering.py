@@ -93,3 +93,7 @@ def claimed(topic: QueueTopic, order: ClaimOrder, event: ev.JobsClaimed) -> None
     """Jobs were handed out."""
     seqs = sorted(chain.from_iterable(seqs for _, _, _, seqs in event.grants))
     order.claimed(topic.orders_of(seqs), event.at)
+    due = order.next_due()
+    if due is not None:
+        # A group may have spent its rate, and comes back before any lease runs out.
+        topic.queue.rests_to = min(topic.queue.rests_to, due - 1)
