@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from logqueue.shapes import Schedule, ScheduleEntry
 
 _CATCH_UP = ("none", "one", "all")
+_OF_RECORDS = ("tag", "key", "unique", "priority", "group")
+"""What flags say of the record."""
 
 
 def add_to(commands: Commands) -> None:
@@ -113,7 +115,14 @@ def _add_record(put: argparse.ArgumentParser) -> None:
         help="the whole record, in place of --data: data, and perhaps tag, meta, key, ...",
     )
     put.add_argument("--tag", help="its tag")
-    put.add_argument("--key", help="its key: at most one waiting job has it")
+    put.add_argument("--key", help="its key: at most one job has it")
+    put.add_argument(
+        "--unique",
+        choices=("waiting", "running", "kept"),
+        help="how long a job has the key; running: no firing while the last run is not over",
+    )
+    put.add_argument("--priority", type=natural, metavar="N", help="0 to 9")
+    put.add_argument("--group", help="whose job it is")
 
 
 def _add_count(parser: argparse.ArgumentParser) -> None:
@@ -220,10 +229,12 @@ def _record(arguments: argparse.Namespace) -> Any:
     if (arguments.data is None) == (arguments.record is None):
         raise UsageError("give either --data or --record")
     if arguments.record is None:
-        return NewRecord(arguments.data[0], tag=arguments.tag, key=arguments.key)
+        own = {name: getattr(arguments, name) for name in _OF_RECORDS}
+        return NewRecord(arguments.data[0], **own)
     record = arguments.record[0]
-    if arguments.tag is not None or arguments.key is not None:
-        raise UsageError("with --record, tag and key are members of it")
+    given = [name for name in _OF_RECORDS if getattr(arguments, name) is not None]
+    if given:
+        raise UsageError(f"with --record, {given[0]} is a member of it")
     if not isinstance(record, dict) or "data" not in record:
         raise UsageError("--record must be an object with `data`")
     unknown = sorted(record.keys() - {*NewRecord.__struct_fields__})

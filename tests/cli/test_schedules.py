@@ -10,12 +10,16 @@ def test_schedules_are_made_shown_run_and_deleted(client: Client, topic: str, cl
     client.ensure_topic(topic, type="queue")
     made = cli(
         "schedules", "put", topic, topic, "--cron", "0 3 * * *", "--tz", "Europe/Berlin",
-        "--data", '{"a":1}', "--key", "k", "--jitter", "5s", "--catch-up", "none",
+        "--data", '{"a":1}', "--key", "k", "--unique", "running",
+        "--jitter", "5s", "--catch-up", "none",
     )  # fmt: skip
     assert made.status == 0 and f"created schedule {topic}" in made.err and "next: " in made.err
     found = client.schedule(topic)
     assert (found.cron, found.timezone, found.jitter_ms) == ("0 3 * * *", "Europe/Berlin", 5000)
-    assert (found.record, found.catch_up) == ({"data": {"a": 1}, "key": "k"}, "none")
+    assert (found.record, found.catch_up) == (
+        {"data": {"a": 1}, "key": "k", "unique": "running"},
+        "none",
+    )
     listed = cli("schedules", "list", "--topic", topic)
     assert "0 3 * * * Europe/Berlin" in listed.out and listed.out.splitlines()[1].endswith("ok")
     (entry,) = cli("schedules", "list", "--prefix", topic, "--json").lines

@@ -390,6 +390,29 @@ def test_many_that_are_noticed_late_are_not_missed_for_each_other() -> None:
     assert len(world.seqs()) == 40
 
 
+def test_a_full_disk_makes_no_firing_late() -> None:
+    """Whoever was due while the log took no changes fires when it does."""
+    world = World(segment_bytes=1 << 20)
+    world.put(durability="fsync")
+    for name in "ab":
+        world.schedule(name, every_ms=HOUR, catch_up="none")
+    first = of(world, "a").next_at
+    world.wait(HOUR)
+    world.step()
+    world.fs.capacity_bytes = sum(map(len, world.fs.contents().values()))
+    for _ in range(200):
+        world.fire()
+        world.wait(1000)
+    assert fired_into(world) == []
+    error = of(world, "a").error
+    assert error is not None and error.code == "internal"
+    world.fs.capacity_bytes = None
+    world.wait(1000)
+    world.fire()
+    assert fired_into(world) == [("a", first), ("b", first)]
+    assert of(world, "a").error is None
+
+
 def test_a_checkpoint_has_all_schedules_in_parts() -> None:
     world = World(segment_bytes=1 << 20)
     world.put(durability="fsync")

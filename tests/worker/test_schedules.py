@@ -110,6 +110,30 @@ def test_a_restart_between_two_firings(server: MemoryServer, app: App) -> None:
     assert times == [first + place * 60_000 for place in range(4)]
 
 
+def test_firings_are_counted(server: MemoryServer) -> None:
+    def counters() -> list[float]:
+        text = server.client.metrics_text()
+        names = ("firings_total", "firings_late_total", "firings_missed_total", "failures_total")
+        lines = dict(line.split(" ") for line in text.splitlines() if line.startswith("logqueue_s"))
+        refused = lines["logqueue_schedules_refused"]
+        return [float(lines[f"logqueue_schedule_{name}"]) for name in names] + [float(refused)]
+
+    server.client.ensure_topic("q", type="queue")
+    server.client.put_schedule("s", "q", 1, every_ms=60_000)
+    server.advance(180.0)
+    assert counters() == [3, 0, 0, 0, 0]
+    server.client.drop_topic("q")
+    server.advance(180.0)
+    fired, late, missed, failed, refused = counters()
+    assert (fired, late, missed, refused) == (3, 0, 0, 1) and failed > 3
+    found = server.client.schedule("s")
+    assert found.last_error is not None and found.last_error.code == "topic_not_found"
+    server.client.ensure_topic("q", type="queue")
+    server.advance(60.0)
+    assert counters()[1:3] == [1, 2] and counters()[4] == 0
+    assert server.client.schedule("s").last_error is None
+
+
 def test_what_cannot_be_declared(app: App) -> None:
     def work(name: str) -> None: ...
 

@@ -65,7 +65,9 @@ class Firing:
             if look is None or look > now:
                 # A clock that was set back ends the wait of before.
                 self._held_until = min(self._held_until, now + HELD_MS)
-                self._noticed = 0
+                first = engine.state.schedules.first()
+                if first is None or first[0] > now:
+                    self._noticed = 0
                 break
             self._noticed = min(self._noticed or now, now)
             first = engine.state.schedules.first()
@@ -79,6 +81,10 @@ class Firing:
                 break
         return tuple(changed.values())
 
+    def rest(self) -> None:
+        """Fire nothing for a moment."""
+        self._held_until = self._engine.clock.now_ms() + HELD_MS
+
     def _fire(self, schedule: ScheduleState, now: int) -> tuple[Topic, ...]:
         engine = self._engine
         topic: Topic | None = engine.state.topics.get(schedule.options.topic)
@@ -90,7 +96,7 @@ class Firing:
         try:
             executed = engine.execute(command, now)
         except (*NO_WRITES, NotReady) as refusal:
-            self._held_until = now + HELD_MS
+            self.rest()
             schedule.error = refusal
             return ()
         except LogqueueError as refusal:
@@ -171,5 +177,9 @@ class FiringTimer:
             self._timer = None
 
     def _step(self) -> None:
-        self._wake(self._firing.step())
+        try:
+            self._wake(self._firing.step())
+        except Exception:
+            logger.exception("a schedule could not fire; it is tried again later")
+            self._firing.rest()
         self.arm()
