@@ -81,10 +81,6 @@ class Firing:
                 break
         return tuple(changed.values())
 
-    def rest(self) -> None:
-        """Fire nothing for a moment."""
-        self._held_until = self._engine.clock.now_ms() + HELD_MS
-
     def _fire(self, schedule: ScheduleState, now: int) -> tuple[Topic, ...]:
         engine = self._engine
         topic: Topic | None = engine.state.topics.get(schedule.options.topic)
@@ -96,7 +92,7 @@ class Firing:
         try:
             executed = engine.execute(command, now)
         except (*NO_WRITES, NotReady) as refusal:
-            self.rest()
+            self._held_until = now + HELD_MS
             schedule.error = refusal
             return ()
         except LogqueueError as refusal:
@@ -180,6 +176,7 @@ class FiringTimer:
         try:
             self._wake(self._firing.step())
         except Exception:
-            logger.exception("a schedule could not fire; it is tried again later")
-            self._firing.rest()
+            logger.exception("work that was due failed; it is tried again in a second")
+            self._timer = self._loop.call_later(HELD_MS / 1000, self._step)
+            return
         self.arm()
