@@ -28,8 +28,9 @@ from logqueue.worker.run import (
     run_worker,
 )
 from logqueue.worker.schedule import Cron, Every, ScheduleTimes
-from logqueue.worker.task import Sender, Task
+from logqueue.worker.task import ChainLink, Sender, Task
 from logqueue.worker.worker import Worker
+from logqueue.worker.workflow import JobBatchHandle, chain
 
 __all__ = [
     "STOP_SIGNALS",
@@ -38,10 +39,12 @@ __all__ = [
     "AppNotFound",
     "BadPayload",
     "BadResult",
+    "ChainLink",
     "Cron",
     "Every",
     "Handle",
     "Job",
+    "JobBatchHandle",
     "JobFailed",
     "JobHandle",
     "JobTimeout",
@@ -58,6 +61,7 @@ __all__ = [
     "Task",
     "UnknownTask",
     "Worker",
+    "chain",
     "check",
     "check_queues",
     "current_job",

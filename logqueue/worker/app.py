@@ -29,6 +29,7 @@ from logqueue.worker.payload import Arguments, read_call
 from logqueue.worker.retry import Retry
 from logqueue.worker.schedule import DeclaredSchedule, ScheduleTimes, declared
 from logqueue.worker.task import Task
+from logqueue.worker.workflow import JobBatchHandle, open_batch, send_group
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -151,7 +152,7 @@ class App:
             arguments = Arguments(called, function)
 
             def bind(job: Job) -> tuple[Sequence[Any], dict[str, Any]]:
-                return arguments.decode(read_call(job.data))
+                return arguments.decode(read_call(job.data).with_input(job.input))
 
             handler = Handler(
                 name=called,
@@ -371,6 +372,51 @@ class App:
 
     # -- what follows ----------------------------------------------------------------------------
 
+    def batch(
+        self,
+        name: str | None = None,
+        *,
+        on_done: Message | None = None,
+        on_problem: Message | None = None,
+    ) -> JobBatchHandle:
+        """Open a batch of jobs: `with app.batch(on_done=report.job(17)) as batch:`, then
+        `batch.add(resize.job("a.png"))`. It is closed at the end of the block.
+
+        Args:
+            name: Its name; made when not given.
+            on_done: The job that is written once when all have ended; without `on_problem`,
+                whatever became of them.
+            on_problem: The job that is written instead when some have failed.
+
+        Raises:
+            BatchExists: There is another one with that name, or it is closed.
+            LogqueueError: The server refused, or could not be reached.
+        """
+        return open_batch(self, name, on_done, on_problem)
+
+    def group(
+        self,
+        messages: Iterable[Message],
+        *,
+        name: str | None = None,
+        on_done: Message | None = None,
+        on_problem: Message | None = None,
+    ) -> JobBatchHandle:
+        """Write jobs as a batch, and close it: `app.group(resize.job(p) for p in paths).wait()`.
+
+        Args and errors are those of `batch`.
+        """
+        return send_group(self, messages, name, on_done, on_problem)
+
+    def prepared(self, message: Message) -> Message:
+        """A job as middleware has it."""
+        self._prepare([message])
+        return message
+
+    def batch_client(self) -> Client:
+        """Makes calls about batches."""
+        return self._producer()
+
     def follow_ups(self, messages: Sequence[Message]) -> list[FollowUp]:
         """What jobs come to that are written together with an ack."""
         self._prepare(messages)
@@ -393,6 +439,7 @@ class App:
         for message in messages:
             for layer in self.middleware:
                 layer.on_send(message)
+            self._prepare(message.then)
 
     @staticmethod
     def _seqs_of(reply: Appended) -> list[int]:

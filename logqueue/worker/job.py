@@ -110,6 +110,16 @@ class Job:
         return f"job {self.queue}/{self.seq}" + (f" ({self.task})" if self.task else "")
 
     @property
+    def input(self) -> Any:
+        """What the job before it in its chain came to; None for a job that no other has begun."""
+        return self.meta.get("$input") if isinstance(self.meta, dict) else None
+
+    @property
+    def batch(self) -> str | None:
+        """The batch that it is in."""
+        return self.lease.job.batch
+
+    @property
     def lease_id(self) -> str:
         """Proof of this lease."""
         return self.lease.job.lease_id

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from logqueue.client.appending import NewRecord
+from logqueue.client.appending import NewRecord, NextStep
 
 OnConflict = Literal["replace", "keep", "reject"]
 Unique = Literal["waiting", "running", "kept"]
@@ -29,6 +29,8 @@ class Message:
         max_deliveries: Overrides the queue's.
         priority: 0 to 9; jobs with a higher one go first.
         group: Whose job it is, for queues that have `groups`.
+        then: The jobs that follow it, one after the other; see `chain`.
+        batch: The batch that it is in.
     """
 
     queue: str
@@ -43,6 +45,8 @@ class Message:
     priority: int | None = None
     group: str | None = None
     unique: Unique | None = None
+    then: list[Message] = field(default_factory=list)
+    batch: str | None = None
 
     def record(self) -> NewRecord:
         """The record to write."""
@@ -58,4 +62,6 @@ class Message:
             priority=self.priority,
             group=self.group,
             unique=self.unique,
+            then=[NextStep(step.queue, step.record()) for step in self.then] or None,
+            batch=self.batch,
         )

@@ -29,11 +29,20 @@ RESULT_BYTES_MAX = 64 << 10
 
 
 class TaskCall(msgspec.Struct, frozen=True):
-    """The data of a job that calls a task."""
+    """The data of a job that calls a task.
+
+    Attributes:
+        takes_input: Whether the result of the job before it comes first among the arguments.
+    """
 
     task: str
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
+    takes_input: bool = False
+
+    def with_input(self, given: Any) -> TaskCall:
+        """The call with what the job before it came to."""
+        return TaskCall(self.task, [given, *self.args], self.kwargs) if self.takes_input else self
 
 
 def read_call(data: Any) -> TaskCall:
@@ -193,6 +202,33 @@ class Arguments:
                 enc_hook=_as_plain,
             )
             self.decode(read_call(plain))
+        except (BadPayload, msgspec.MsgspecError, TypeError) as error:
+            raise TypeError(f"task {self._name}: invalid arguments: {error}") from error
+        return typing.cast(dict[str, Any], plain)
+
+    def encode_later(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The data of a job for a call whose first argument comes later: the result of the job
+        before it.
+
+        Raises:
+            TypeError: The arguments do not fit the function, in number, name or type.
+        """
+        bound = self._signature.bind(None, *args, **kwargs)
+        try:
+            plain = msgspec.to_builtins(
+                {
+                    "task": self._name,
+                    "args": list(args),
+                    "kwargs": dict(kwargs),
+                    "takes_input": True,
+                },
+                str_keys=True,
+                enc_hook=_as_plain,
+            )
+            call = read_call(plain)
+            bound = self._signature.bind(None, *call.args, **call.kwargs)
+            for parameter, given in [*bound.arguments.items()][1:]:
+                self._convert(parameter, given)
         except (BadPayload, msgspec.MsgspecError, TypeError) as error:
             raise TypeError(f"task {self._name}: invalid arguments: {error}") from error
         return typing.cast(dict[str, Any], plain)

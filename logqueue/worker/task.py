@@ -6,7 +6,7 @@ Owns: typed sending, and the options of a send. Must not know: how jobs are run.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
@@ -29,6 +29,37 @@ class Outbox(Protocol):
     async def send_async(self, message: Message) -> JobHandle[Any]:
         """Write it; returns its handle."""
         ...
+
+
+class ChainLink(Generic[R]):
+    """A call of a task as a part of a chain; see `chain`."""
+
+    def __init__(
+        self, arguments: Arguments, options: Message, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> None:
+        self._arguments = arguments
+        self._options = options
+        self._args = args
+        self._kwargs = kwargs
+
+    def first(self) -> Message:
+        """The job of this call, at the beginning of a chain.
+
+        Raises:
+            TypeError: The arguments do not fit the function.
+        """
+        return self._message(self._arguments.encode(self._args, self._kwargs))
+
+    def later(self) -> Message:
+        """The job of this call, which gets the result of the job before it first.
+
+        Raises:
+            TypeError: The arguments do not fit the function.
+        """
+        return self._message(self._arguments.encode_later(self._args, self._kwargs))
+
+    def _message(self, data: dict[str, Any]) -> Message:
+        return replace(self._options, data=data, meta=copy.copy(self._options.meta))
 
 
 class Sender(Generic[P]):
@@ -55,6 +86,10 @@ class Sender(Generic[P]):
             TypeError: The arguments do not fit the function.
         """
         return self.message(*args, **kwargs)
+
+    def s(self, *args: Any, **kwargs: Any) -> ChainLink[Any]:
+        """This call as a part of a `chain`."""
+        return ChainLink(self._arguments, self._options, args, kwargs)
 
     def send(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[Any]:
         """Have the task run by a worker with these arguments.
@@ -170,6 +205,11 @@ class Task(Generic[P, R]):
             TypeError: The arguments do not fit the function.
         """
         return self.message(*args, **kwargs)
+
+    def s(self, *args: Any, **kwargs: Any) -> ChainLink[R]:
+        """This call as a part of a `chain`: behind another one, the result of that comes first
+        among the arguments."""
+        return self.with_options().s(*args, **kwargs)
 
     def send(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Have the task run by a worker with these arguments.
