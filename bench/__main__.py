@@ -26,6 +26,7 @@ from bench.firing import schedules
 from bench.live import live_feed
 from bench.load import LoadFailed
 from bench.machine import describe
+from bench.orders import group_memory, noisy_tenant, ordered_claims
 from bench.pipeline_commands import (
     pipeline_audit,
     pipeline_jobs,
@@ -73,6 +74,9 @@ MEASUREMENTS: dict[str, Callable[[Session], list[Row]]] = {
     "backlog-1": backlog_1,
     "backlog-cold": cold_backlog,
     "claim-cost": claim_cost,
+    "order-claims": ordered_claims,
+    "order-memory": group_memory,
+    "order-noisy": noisy_tenant,
     "delete-tag": delete_tag,
     "tidy-stall": tidy_stall,
     "stalls": stalls,

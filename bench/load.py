@@ -50,6 +50,7 @@ class Lease(msgspec.Struct):
     lease_id: str
     deliveries: int
     data: JobData
+    group: str | None = None
 
 
 class Claimed(msgspec.Struct):

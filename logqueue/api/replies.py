@@ -7,8 +7,9 @@ how a command is decided, routes, sockets. Records go out as joins of the slices
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
+from operator import add
 from typing import Any
 
 import msgspec
@@ -117,7 +118,11 @@ def _members_of(jobs: cmd.ClaimedJobs) -> list[bytes]:
     count = len(jobs.seqs)
     tags = repeat(b"", count) if jobs.tags is None else _named(b'"$tag"', jobs.tags)
     metas = repeat(b"", count) if jobs.metas is None else _named(b'"meta"', jobs.metas)
-    fates = repeat(b"", count) if jobs.fates is None else map(_fate, jobs.fates)
+    fates: Iterable[bytes] = repeat(b"", count) if jobs.fates is None else map(_fate, jobs.fates)
+    if jobs.groups is not None:
+        fates = map(add, fates, _named(b'"group"', jobs.groups))
+    if jobs.priorities is not None:
+        fates = map(add, fates, [b',"priority":%d' % p if p else b"" for p in jobs.priorities])
     rows = zip(
         jobs.seqs, jobs.leases, jobs.times, tags, jobs.deliveries, fates, jobs.data, metas,
         strict=True,
@@ -135,10 +140,8 @@ def _named(name: bytes, texts: list[bytes]) -> list[bytes]:
 
 def _fate(job: cmd.JobFate | JobSummary) -> bytes:
     """The members of a job that most jobs do not have, each with a comma before it."""
-    return b"%b%b%b%b%b%b%b" % (
+    return b"%b%b%b%b%b" % (
         b',"$key":' + job.key if job.key else b"",
-        b',"priority":%d' % job.priority if job.priority else b"",
-        b',"group":' + job.group if job.group else b"",
         b',"last_error":' + _encode(job.error) if job.error is not None else b"",
         b',"$updated_at":%d' % job.updated_at if job.updated_at else b"",
         b',"given_back":%d' % job.given_back if job.given_back else b"",
@@ -411,12 +414,15 @@ def _job_view(job: JobSummary, now: int, *, data: bool) -> bytes:
     if job.note:
         members.append(b'"note":%b' % _encode(job.note))
     for name, number in (
+        (b"priority", job.priority),
         (b"max_deliveries", job.max_deliveries),
         (b"not_before", job.not_before),
         (b"expires_at", job.expires_at),
     ):
         if number:
             members.append(b'"%b":%d' % (name, number))
+    if job.group:
+        members.append(b'"group":' + job.group)
     if data:
         members.append(b'"data":' + job.data)
         if job.meta:

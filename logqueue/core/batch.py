@@ -348,6 +348,16 @@ class Batch:
         self._gone[start:end] = b"\1" * (end - start)
         self.live -= end - start
 
+    def places_of(self, seqs: Sequence[int]) -> Sequence[int]:
+        """The places of the live records among ascending seqs within its range."""
+        if self._seqs is None:
+            first, last = seqs[0] - self.first_seq, seqs[-1] - self.first_seq
+            if self._gone is None:
+                if last - first == len(seqs) - 1:
+                    return range(first, last + 1)
+                return [seq - self.first_seq for seq in seqs]
+        return [index for seq in seqs if (index := self.index_of(seq)) >= 0]
+
     def run_of(self, seqs: Sequence[int], at: int) -> tuple[int, int]:
         """The place of the live record with one of ascending seqs, -1 when it is not here; and how
         many of the seqs from there on are those of the places that follow, all of them live."""

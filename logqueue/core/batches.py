@@ -223,6 +223,21 @@ class Batches:
                 at += count
         return runs
 
+    def places(self, seqs: Sequence[int]) -> list[tuple[Batch, Sequence[int]]]:
+        """In which batches the live records among ascending seqs are, and at which places of their
+        blocks; the rest is passed over."""
+        found: list[tuple[Batch, Sequence[int]]] = []
+        at = 0
+        while at < len(seqs):
+            batch = self.find(seqs[at])
+            if batch is None:
+                at += 1
+                continue
+            end = bisect_right(seqs, batch.last_seq, at)
+            found.append((batch, batch.places_of(seqs[at:end])))
+            at = end
+        return found
+
     def live_among(self, seqs: Sequence[int]) -> list[int]:
         """Those of ascending seqs, without repeats, that belong to live records."""
         taken: list[int] = []

@@ -13,12 +13,12 @@ without changing the order; it changes by what `apply` says was claimed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 from sortedcontainers import SortedList
 
-from logqueue.core.places import Ageing, in_order, merge_ranked, place_of, seq_at_place
+from logqueue.core.places import Ageing, in_order, place_of, seq_at_place
 
 
 class OrderOf(NamedTuple):
@@ -70,6 +70,11 @@ class Sift:
         """Whether no more may be looked at."""
         return self._left <= 0
 
+    def takes(self, seq: int) -> bool:
+        """Whether a claim takes this job."""
+        self._left -= 1
+        return self._left >= 0 and self._accepts(seq)
+
     def taken(self, places: Iterator[int]) -> Iterator[int]:
         """Those of some places whose jobs a claim takes."""
         for place in places:
@@ -107,15 +112,14 @@ class ClaimOrder:
 
         Args:
             wanted: How many at most.
-            low: The claimable jobs that the order does not own, ascending; looked at only when
-                their turn comes.
+            low: The claimable jobs that the order does not own, ascending; found only when their
+                turn comes.
             sift: Which jobs are taken.
             ageing: How jobs rise by waiting; None when they do not.
             now: The clock.
         """
-        high = sift.taken(in_order(self.levels, ageing)) if self.levels else iter(())
-        places = chain(high, low) if ageing is None else merge_ranked(high, low, ageing)
-        return [*map(seq_at_place, islice(places, wanted))]
+        places = in_order(self.levels or None, ageing, low)
+        return [*map(seq_at_place, islice(sift.taken(places), wanted))]
 
     def next_due(self) -> int | None:
         """When time next lets a job go, ms since the epoch; None when it does not."""

@@ -24,7 +24,6 @@ from logqueue.core.places import (
     Places,
     first_of,
     in_order,
-    merge_ranked,
     place_of,
     put,
     seq_at_place,
@@ -197,12 +196,16 @@ class FairOrder(GroupOrder):
             if group in self._gone:
                 continue
             known = self.jobs.get(group)
-            places = sift.taken(in_order(known, ageing)) if known is not None else iter(())
-            room = wanted
-            if not group:
-                places = _chained(places, low, ageing)
-            else:
-                room = min(self._room(group, now), wanted)
+            if group and isinstance(known, int):
+                # Most of very many groups.
+                if sift.takes(seq := seq_at_place(known)):
+                    picked.append(seq)
+                left = 0
+                if len(picked) == wanted or sift.is_over:
+                    return picked
+                continue
+            places = sift.taken(in_order(known, ageing, None if group else low))
+            room = min(self._room(group, now), wanted) if group else wanted
             room = _take(picked, places, left or self._weights.get(group, 1), room, wanted)
             left = 0
             if len(picked) == wanted or sift.is_over:
@@ -265,25 +268,30 @@ class FairOrder(GroupOrder):
         """See `ClaimOrder`."""
         turns: dict[bytes, int] = {}
         strangers: set[bytes] = set()
+        known, leased, in_flight = self.jobs, self._leased, self.in_flight
         for seq, priority, group in jobs:
-            if group not in turns:
-                turns[group] = 0
+            if group in turns:
+                turns[group] += 1
+            else:
+                turns[group] = 1
                 if not self._is_in(group):
                     # Only at replay.
                     strangers.add(group)
-            turns[group] += 1
             if group or priority:
-                take(self.jobs, group, place_of(seq, priority))
-            self._lease(seq, group)
-        for group, count in turns.items():
-            self._spend(group, count, at)
+                take(known, group, place_of(seq, priority) if priority else seq)
+            if group:
+                leased[seq] = group
+                in_flight[group] = in_flight.get(group, 0) + 1
+        if self.options.rate_per_group is not None:
+            for group, count in turns.items():
+                self._spend(group, count, at)
         for group in strangers:
             del turns[group]
         self._take_turns(turns)
 
     def _take_turns(self, turns: dict[bytes, int]) -> None:
         """Move the ring by how many jobs of which groups were handed out."""
-        ring, gone = self._ring, self._gone
+        ring, gone, weights = self._ring, self._gone, self._weights
         passed_over = 0
         while turns and passed_over <= len(ring):
             group = ring[0]
@@ -291,7 +299,7 @@ class FairOrder(GroupOrder):
                 gone.discard(group)
                 ring.popleft()
                 continue
-            may = self._left or self._weights.get(group, 1)
+            may = self._left or weights.get(group, 1)
             given = turns.pop(group, 0)
             passed_over = 0 if given else passed_over + 1
             if given > may:
@@ -459,12 +467,6 @@ def order_for(records: JobRecords, options: GroupOptions | None) -> ClaimOrder:
     if options is None:
         return ClaimOrder(records)
     return (FairOrder if options.mode == "fair" else FifoOrder)(records, options)
-
-
-def _chained(places: Iterator[int], low: Iterator[int], ageing: Ageing | None) -> Iterator[int]:
-    if ageing is not None:
-        return merge_ranked(places, low, ageing)
-    return (place for stream in (places, low) for place in stream)
 
 
 def _take(picked: list[int], places: Iterator[int], turn: int, room: int, wanted: int) -> int:

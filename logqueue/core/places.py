@@ -10,9 +10,10 @@ seq. A job without a priority is at its seq, and that number need not be kept tw
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from heapq import merge
-from typing import NamedTuple, TypeAlias
+from itertools import chain
+from typing import Protocol, TypeAlias
 
 from sortedcontainers import SortedList
 
@@ -43,44 +44,72 @@ def priority_at(place: int) -> int:
     return -(place >> _SEQ_BITS)
 
 
-class Ageing(NamedTuple):
-    """How waiting raises jobs.
+class Dated(Protocol):
+    """Some neighbouring jobs and when they were accepted."""
 
-    Attributes:
-        now: The clock.
-        step_ms: A job gains one level per this time.
-        ts_of: When the job with a seq was accepted, ms since the epoch.
-    """
+    first_seq: int
+    last_seq: int
 
-    now: int
-    step_ms: int
-    ts_of: Callable[[int], int]
+    def index_of(self, seq: int) -> int:
+        """Where a live job is among them, -1 when it is not."""
+        ...
+
+    def ts_at(self, index: int) -> int:
+        """When the job there was accepted, ms since the epoch."""
+        ...
+
+
+class Ageing:
+    """How waiting raises jobs."""
+
+    __slots__ = ("_batch", "_batch_of", "_now", "_step_ms")
+
+    def __init__(self, now: int, step_ms: int, batch_of: Callable[[int], Dated | None]) -> None:
+        """A job gains one level per so many milliseconds since it was accepted."""
+        self._now, self._step_ms, self._batch_of = now, step_ms, batch_of
+        self._batch: Dated | None = None
 
     def rank(self, place: int) -> tuple[int, int]:
         """What sorts as the claim takes jobs: the effective priority down, then the seq."""
-        seq = seq_at_place(place)
-        gained = max(self.now - self.ts_of(seq), 0) // self.step_ms
-        return -min(priority_at(place) + gained, limits.JOB_PRIORITY_MAX), seq
+        seq = place & _SEQ_MASK
+        batch = self._batch
+        if batch is None or not batch.first_seq <= seq <= batch.last_seq:
+            batch = self._batch = self._batch_of(seq)
+        ts = batch.ts_at(batch.index_of(seq)) if batch is not None else self._now
+        gained = (self._now - ts) // self._step_ms if ts < self._now else 0
+        level = gained - (place >> _SEQ_BITS)
+        return (-level if level < limits.JOB_PRIORITY_MAX else -limits.JOB_PRIORITY_MAX), seq
 
 
-def in_order(places: Places, ageing: Ageing | None) -> Iterator[int]:
+def in_order(
+    places: Places | None, ageing: Ageing | None, low: Iterator[int] | None = None
+) -> Iterator[int]:
     """Places as a claim takes them. Within one priority the lower seq is always first; between
-    two the first of each are compared."""
-    if isinstance(places, int):
-        return iter((places,))
-    if ageing is None or priority_at(places[0]) == priority_at(places[-1]):
-        return iter(places)
-    return merge(*_levels(places), key=ageing.rank)
+    two the first of each are compared.
+
+    Args:
+        places: Those to take; None for none.
+        ageing: How jobs rise by waiting; None when they do not.
+        low: Further places, without a priority, ascending. Without ageing they come last, and are
+            not looked at before.
+    """
+    levels = [iter((places,))] if isinstance(places, int) else []
+    if places is not None and not isinstance(places, int):
+        is_level = ageing is None or priority_at(places[0]) == priority_at(places[-1])
+        levels = [iter(places)] if is_level else [*_levels(places)]
+    if low is not None:
+        levels.append(low)
+    if len(levels) == 1:
+        return levels[0]
+    return chain.from_iterable(levels) if ageing is None else merge(*levels, key=ageing.rank)
 
 
-def _levels(places: list[int] | SortedList[int]) -> Iterator[Iterable[int]]:
+def _levels(places: list[int] | SortedList[int]) -> Iterator[Iterator[int]]:
     """The places of each priority, those of the highest first."""
     for priority in range(priority_at(places[0]), priority_at(places[-1]) - 1, -1):
         first, last = place_of(0, priority), place_of(_SEQ_MASK, priority)
         if isinstance(places, list):
-            level = places[bisect_left(places, first) : bisect_left(places, last)]
-            if level:
-                yield level
+            yield iter(places[bisect_left(places, first) : bisect_left(places, last)])
         else:
             yield places.irange(first, last)
 
@@ -132,8 +161,3 @@ def first_of(places: Places) -> int:
     """The lowest of some places."""
     lowest: int = places if isinstance(places, int) else places[0]
     return lowest
-
-
-def merge_ranked(high: Iterator[int], low: Iterator[int], ageing: Ageing) -> Iterator[int]:
-    """Places of two streams in the order of their ranks."""
-    return merge(high, low, key=ageing.rank)

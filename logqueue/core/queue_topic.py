@@ -79,14 +79,14 @@ class QueueTopic(Topic):
     def orders_of(self, seqs: Sequence[int]) -> list[OrderOf]:
         """What the order of claims depends on, of the live jobs among ascending seqs."""
         found: list[OrderOf] = []
-        for batch, start, end in self.batches.runs(seqs):
-            there = batch.seqs_at(start, end)
+        for batch, places in self.batches.places(seqs):
+            there = map(batch.seq_at, places)
             if batch.is_plain:
                 found += map(OrderOf, there, repeat(0), repeat(b""))
                 continue
             view = BlockView(batch.block)
-            priorities: Iterable[int] = view.numbers(PRIORITY, start, end) or repeat(0)
-            groups: Iterable[bytes] = view.column(GROUP, start, end) or repeat(b"")
+            priorities: Iterable[int] = view.numbers_at(PRIORITY, places) or repeat(0)
+            groups: Iterable[bytes] = view.texts_at(GROUP, places) or repeat(b"")
             found += map(OrderOf, there, priorities, groups)
         return found
 
@@ -110,7 +110,7 @@ class QueueTopic(Topic):
     def ageing(self, now: int) -> Ageing | None:
         """How waiting raises jobs; None when it does not."""
         step_ms = self.config.priority_ageing_ms
-        return Ageing(now, step_ms, self.ts_of) if step_ms else None
+        return Ageing(now, step_ms, self.batch_of) if step_ms else None
 
     def _new_attributes(self) -> JobAttributeIndex:
         return JobAttributeIndex(self.queue, self.key_of, self.is_bare, self._order_with)

@@ -20,7 +20,7 @@ from logqueue.core.keys import Lookup, WaitingKeys
 from logqueue.core.queue_state import QueueState, large_parts
 from logqueue.core.record_times import Own
 from logqueue.core.timed_runs import IsBare
-from logqueue.events.block import DELAY, FOLLOW, KEY, MAX_DELIVERIES, TEXTS, BlockView
+from logqueue.events.block import DELAY, FOLLOW, KEY, MAX_DELIVERIES, TEXTS, UPDATED_AT, BlockView
 from logqueue.events.follow import may_have_steps, members_in
 
 NewOrder = Callable[[OrderOf], ClaimOrder | None]
@@ -34,17 +34,19 @@ class RecordAttributeIndex:
     Attributes:
         expiries: Moments of the records with a time to live of their own.
         has_bounds: Whether any record brought its own `max_deliveries`.
+        has_fates: Whether any record had a key, was replaced, or said what follows it.
         has_steps: Whether any record may have been followed by the steps of a chain.
         members: How many live records are in which batch.
         moved: What has changed of that and was not taken over yet, by batch.
         bytes: About how much the log holds of these columns for live records.
     """
 
-    __slots__ = ("bytes", "expiries", "has_bounds", "has_steps", "members", "moved")
+    __slots__ = ("bytes", "expiries", "has_bounds", "has_fates", "has_steps", "members", "moved")
 
     def __init__(self) -> None:
         self.expiries: SortedList[int] = SortedList()
         self.has_bounds = False
+        self.has_fates = False
         self.has_steps = False
         self.members: dict[str, int] = {}
         self.moved: dict[str, int] = {}
@@ -83,6 +85,9 @@ class RecordAttributeIndex:
         if view.head[1] >> FOLLOW & 1:
             self.has_steps = self.has_steps or may_have_steps(view)
             self._count_members(view, indexes, 1)
+        has_texts = view.head[1] & (1 << KEY | 1 << FOLLOW)
+        has_fates = bool(has_texts or view.number_bits >> UPDATED_AT & 1)
+        self.has_fates = self.has_fates or has_fates
         for own in record_times.own_times(batch, view, indexes):
             self._enter(own)
 
@@ -223,6 +228,7 @@ class JobAttributeIndex(RecordAttributeIndex):
         """The indexes of the same records in a log; these must no longer be used."""
         index = RecordAttributeIndex()
         index.expiries, index.has_bounds, index.bytes = self.expiries, self.has_bounds, self.bytes
+        index.has_fates = self.has_fates
         index.has_steps = self.has_steps
         index.members, index.moved = self.members, self.moved
         return index

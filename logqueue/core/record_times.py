@@ -72,6 +72,31 @@ def is_timed(view: BlockView, index: int, ts: int) -> bool:
     )
 
 
+def untimed(batch: Batch, seqs: Sequence[int]) -> Sequence[int]:
+    """Those of some ascending live seqs of a batch whose jobs come by the claim cursor."""
+    if batch.is_plain or not seqs:
+        return seqs
+    view = BlockView(batch.block)
+    places = batch.places_of(seqs)
+    start, end = places[0], places[-1] + 1
+    marks: list[Sequence[object]] = [
+        column
+        for column in (
+            view.numbers(UPDATED_AT, start, end),
+            view.numbers(PRIORITY, start, end),
+            view.used(GROUP, start, end),
+        )
+        if column is not None
+    ]
+    if view.number_bits & (1 << DELAY | 1 << NOT_BEFORE):
+        times = batch.times_at(start, end)
+        marks.append([due_at(view, at, ts) > ts for at, ts in enumerate(times, start)])
+    if not marks:
+        return seqs
+    own = [*map(any, zip(*marks, strict=True))]
+    return [seq for seq, at in zip(seqs, places, strict=True) if not own[at - start]]
+
+
 class Own(NamedTuple):
     """What a record asks for, as the functions above tell it; key and group are b"" when it has
     none."""

@@ -122,8 +122,6 @@ class JobFate(NamedTuple):
     error: str | None = None
     updated_at: int = 0
     given_back: int = 0
-    priority: int = 0
-    group: bytes = b""
     follow: bytes = b""
 
 
@@ -135,6 +133,7 @@ class ClaimedJobs(msgspec.Struct, eq=False):
         seqs, leases, times, deliveries, data: As of `ClaimedJob`, one for each job.
         deadline: Of all of them, ms since the epoch.
         tags, metas: One for each job; None when no job has any.
+        priorities, groups: One for each job; None when no job has any.
         fates: One for each job; None when no job has one.
     """
 
@@ -146,6 +145,8 @@ class ClaimedJobs(msgspec.Struct, eq=False):
     data: list[bytes] = []
     tags: list[bytes] | None = None
     metas: list[bytes] | None = None
+    priorities: list[int] | None = None
+    groups: list[bytes] | None = None
     fates: Sequence[JobFate] | None = None
 
     # Payloads must not get into the log with a traceback.
@@ -167,10 +168,19 @@ class ClaimedJobs(msgspec.Struct, eq=False):
             repeat(b"", count) if self.metas is None else self.metas,
             strict=True,
         )
-        if self.fates is None:
+        if self.fates is None and self.priorities is None and self.groups is None:
             return starmap(ClaimedJob, columns)
-        pairs = zip(starmap(ClaimedJob, columns), self.fates, strict=True)
-        return (job._replace(**fate._asdict()) for job, fate in pairs)
+        rows = zip(
+            starmap(ClaimedJob, columns),
+            repeat(JobFate(), count) if self.fates is None else self.fates,
+            repeat(0, count) if self.priorities is None else self.priorities,
+            repeat(b"", count) if self.groups is None else self.groups,
+            strict=True,
+        )
+        return (
+            job._replace(**fate._asdict(), priority=priority, group=group)
+            for job, fate, priority, group in rows
+        )
 
 
 NoneReason = Literal[

@@ -272,12 +272,6 @@ class Topic:
         index = batch.index_of(seq) if batch is not None else -1
         return BlockView(batch.block).text(TAG, index) if batch is not None and index >= 0 else b""
 
-    def ts_of(self, seq: int) -> int:
-        """When a live record was accepted, ms since the epoch; 0 when there is none."""
-        batch = self.batch_of(seq)
-        index = batch.index_of(seq) if batch is not None else -1
-        return batch.ts_at(index) if batch is not None and index >= 0 else 0
-
     def size_of(self, seq: int) -> int:
         """Bytes of a live record as the limits count them; 0 when there is none."""
         batch = self.batch_of(seq)

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import accumulate, chain, repeat
-from operator import or_
+from operator import gt, or_
 from struct import Struct
 from struct import pack as struct_pack
 from struct import unpack_from as struct_unpack_from
@@ -240,6 +240,63 @@ class BlockView:
             texts.append(block[at:end])
             at = end
         return texts
+
+    def texts_at(self, column: int, places: Sequence[int]) -> Sequence[bytes] | None:
+        """Fragments of one column of some places, ascending; None when the column is unused."""
+        at, base = self._columns[column]
+        if not at:
+            return None
+        if isinstance(places, range):
+            return self.column(column, places.start, places.stop)
+        if not column and self._split is not None:
+            return self._split_texts(places)
+        head, texts = self.head, []
+        for index in places:
+            if index:
+                start, end = _SPAN.unpack_from(head, at + 4 * index - 4)
+            else:
+                start, end = 0, _END.unpack_from(head, at)[0]
+            texts.append(head[base + start : base + end])
+        return texts
+
+    def _split_texts(self, places: Sequence[int]) -> list[bytes]:
+        """Data that is not in the head; what is not in memory is read in runs of neighbours."""
+        split, texts = self._split, list[bytes]()
+        assert split is not None
+        if split.data.block_in_memory is not None:
+            at = self._columns[DATA][0]
+            found, base = split.locate(0, 0)
+            for index in places:
+                start, end = _SPAN.unpack_from(self.head, at + 4 * index - 4) if index else (0, 0)
+                if not index:
+                    (end,) = _END.unpack_from(self.head, at)
+                texts.append(found[base + start : base + end])
+            return texts
+        start = 0
+        for end in range(1, len(places) + 1):
+            if end == len(places) or places[end] != places[end - 1] + 1:
+                texts += self.column(DATA, places[start], places[end - 1] + 1) or ()
+                start = end
+        return texts
+
+    def numbers_at(self, column: int, places: Sequence[int]) -> Sequence[int] | None:
+        """One number column of some places, ascending; None when the block leaves it out."""
+        if not self.number_bits >> column & 1:
+            return None
+        if isinstance(places, range):
+            return self.numbers(column, places.start, places.stop)
+        at, head = self._numbers_at(column), self.head
+        return [_NUMBER.unpack_from(head, at + 8 * index)[0] for index in places]
+
+    def used(self, column: int, start: int, end: int) -> list[bool] | None:
+        """Whether each record from place `start` to `end` has a fragment in a column; None when the
+        column is unused."""
+        at, _ = self._columns[column]
+        if not at:
+            return None
+        ends = struct_unpack_from(f"<{end - start}I", self.head, at + 4 * start)
+        before = _END.unpack_from(self.head, at + 4 * start - 4)[0] if start else 0
+        return [*map(gt, ends, chain((before,), ends))]
 
     def text_column(self, column: int) -> tuple[Sequence[int], bytes]:
         """One whole column as it is: where its fragments end, and all of them."""

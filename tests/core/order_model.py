@@ -7,11 +7,34 @@ from __future__ import annotations
 
 from collections import Counter
 
+from logqueue.model.config import TopicOptions
 from tests.core.lifecycle_model import LifecycleModel, ModelJob
 
 
 class OrderModel(LifecycleModel):
-    """A queue whose jobs have priorities and groups. No job of it is ever exhausted."""
+    """A queue whose jobs have priorities and groups. No job of it is ever exhausted.
+
+    Attributes:
+        refilled_at: When all that a group has used of its rate is refilled, ms since the epoch.
+    """
+
+    def __init__(self, config: TopicOptions) -> None:
+        super().__init__(config)
+        self.refilled_at: dict[str, float] = {}
+
+    def rate_allows(self, group: str, now: int) -> int:
+        """How many jobs the rate of a group lets go."""
+        rate = self.config.groups.rate_per_group if self.config.groups is not None else None
+        if rate is None:
+            return len(self.jobs)
+        cost = 1000 / rate.per_s
+        used = max(self.refilled_at.get(group, 0) - now, 0)
+        return int((rate.burst_jobs * cost - used) / cost + 1e-6)
+
+    def restart(self) -> None:
+        """What groups have used of their rates is forgotten."""
+        super().restart()
+        self.refilled_at.clear()
 
     def rank(self, job: ModelJob, now: int) -> tuple[int, int]:
         """What sorts as a claim takes jobs: effective priority down, then seq."""
@@ -45,6 +68,8 @@ class OrderModel(LifecycleModel):
                 found[group] = mine[: max(options.max_in_flight_per_group - in_flight, 0)]
             else:
                 found[group] = mine
+            if group is not None:
+                found[group] = found[group][: self.rate_allows(group, now)]
         return {group: jobs for group, jobs in found.items() if jobs}
 
     def wanted(self, wanted: int) -> int:
@@ -83,9 +108,13 @@ class OrderModel(LifecycleModel):
             for other, count in taken.items():
                 assert -(-count // weights.get(other or "", 1)) <= turns + 2, (group, other)
 
-    def lease(self, seqs: list[int], lease: tuple[str, int, int]) -> None:
+    def lease(self, now: int, seqs: list[int], lease: tuple[str, int, int]) -> None:
         """Jobs are handed out."""
+        rate = self.config.groups.rate_per_group if self.config.groups is not None else None
         for seq in seqs:
             job = self.jobs[seq]
+            if rate is not None and job.wish.group is not None:
+                since = max(self.refilled_at.get(job.wish.group, 0), now)
+                self.refilled_at[job.wish.group] = since + 1000 / rate.per_s
             job.lease, job.offered = lease, True
             job.deliveries += 1

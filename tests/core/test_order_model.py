@@ -33,9 +33,11 @@ GROUPS = st.sampled_from(
         {"mode": "fifo"},
         {"mode": "fair"},
         {"mode": "fair", "weights": {"a": 2}, "max_in_flight_per_group": 2},
+        {"mode": "fair", "rate_per_group": {"per_s": 10, "burst": 2}},
+        {"mode": "fifo", "rate_per_group": {"per_s": 5, "burst": 1}},
     ]
 )
-NO_GROUPS = {"weights": None, "max_in_flight_per_group": None}
+NO_GROUPS = {"weights": None, "max_in_flight_per_group": None, "rate_per_group": None}
 CHANGES = st.fixed_dictionaries(
     {},
     optional={
@@ -79,14 +81,17 @@ class OrderMachine(LifecycleMachine):
         now = self.world.now
         chosen = self.world.take(wanted, node=node, stream=stream)
         self.model.require_right(now, wanted, chosen)
-        self.model.lease(chosen, (node, now + 200, stream))
+        self.model.lease(now, chosen, (node, now + 200, stream))
 
     @rule(changes=CHANGES)
     def configure(self, changes: dict[str, Any]) -> None:
         if changes.get("groups") is not None:
             # A patch merges objects.
             changes["groups"] = {**NO_GROUPS, **changes["groups"]}
+        before = self.model.config.groups
         self.configure_queue(changes)
+        if self.model.config.groups != before:
+            self.model.refilled_at.clear()
 
 
 class TestOrder(OrderMachine.TestCase):  # type: ignore[misc,valid-type]

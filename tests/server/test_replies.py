@@ -182,12 +182,13 @@ def together(rows: list[results.ClaimedJob]) -> results.ClaimedJobs:
             r.error,
             r.updated_at,
             r.given_back,
-            priority=r.priority,
-            group=r.group,
             follow=r.follow,
         )
         for r in rows
     ]
+    priorities, groups = [row.priority for row in rows], [row.group for row in rows]
+    jobs.priorities = priorities if any(priorities) else None
+    jobs.groups = groups if any(groups) else None
     jobs.fates = fates if any(fate != results.JobFate() for fate in fates) else None
     return jobs
 

@@ -16,13 +16,12 @@ from typing import NamedTuple, Protocol
 
 from logqueue import events as ev
 from logqueue.core import commands as cmd
-from logqueue.core.batch import Batch
 from logqueue.core.claim_order import ClaimOrder, Sift
 from logqueue.core.decide.dead_letters import exhaust, hold_unreadable
 from logqueue.core.decide.decision import AfterApply, Decision
 from logqueue.core.job_filter import state_of
 from logqueue.core.queue_topic import QueueTopic
-from logqueue.core.record_times import due_at, is_timed
+from logqueue.core.record_times import due_at, untimed
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import StorageUnreadable
@@ -178,7 +177,9 @@ def _claimed(
 ) -> cmd.ClaimResult:
     queue = topic.queue
     job_of = queue.jobs.__getitem__
-    has_fates = queue.has_errors or queue.has_given_back or topic.attributes is not None
+    attributes = topic.attributes
+    has_fates = queue.has_errors or queue.has_given_back
+    has_fates = has_fates or (attributes is not None and attributes.has_fates)
     has_none = False
     for claimed in jobs:
         claimed.deliveries = [*map(_deliveries, map(job_of, claimed.seqs))]
@@ -197,22 +198,33 @@ def _fill(topic: QueueTopic, jobs: cmd.ClaimedJobs) -> None:
     if ordered != jobs.seqs:
         whole = cmd.ClaimedJobs(ordered, (), 0)
         _fill(topic, whole)
-        places = dict(zip(ordered, range(len(ordered)), strict=True))
-        _pick_texts(whole, jobs, [places[seq] for seq in jobs.seqs])
+        order = dict(zip(ordered, range(len(ordered)), strict=True))
+        _pick_texts(whole, jobs, [order[seq] for seq in jobs.seqs])
         return
-    for batch, start, end in topic.batches.runs(jobs.seqs):
+    for batch, places in topic.batches.places(jobs.seqs):
         view = blocks.BlockView(batch.block)
-        before = len(jobs.data)
-        jobs.times.extend(batch.times_at(start, end))
-        jobs.data.extend(view.column(blocks.DATA, start, end) or ())
-        if view.has_data_only and jobs.tags is None and jobs.metas is None:
-            continue
-        tags = view.column(blocks.TAG, start, end)
+        before, count = len(jobs.data), len(places)
+        if isinstance(places, range):
+            jobs.times.extend(batch.times_at(places.start, places.stop))
+        else:
+            jobs.times.extend(map(batch.ts_at, places))
+        jobs.data.extend(view.texts_at(blocks.DATA, places) or ())
+        if view.has_data_only and not view.number_bits and count == len(jobs.seqs):
+            break
+        tags = view.texts_at(blocks.TAG, places)
         if tags is not None or jobs.tags is not None:
-            jobs.tags = _longer(jobs.tags, before, tags, end - start)
-        metas = view.column(blocks.META, start, end)
+            jobs.tags = _longer(jobs.tags, before, tags, count)
+        metas = view.texts_at(blocks.META, places)
         if metas is not None or jobs.metas is not None:
-            jobs.metas = _longer(jobs.metas, before, metas, end - start)
+            jobs.metas = _longer(jobs.metas, before, metas, count)
+        priorities = view.numbers_at(blocks.PRIORITY, places)
+        if priorities is not None or jobs.priorities is not None:
+            known = [0] * before if jobs.priorities is None else jobs.priorities
+            known.extend([0] * count if priorities is None else priorities)
+            jobs.priorities = known
+        groups = view.texts_at(blocks.GROUP, places)
+        if groups is not None or jobs.groups is not None:
+            jobs.groups = _longer(jobs.groups, before, groups, count)
     assert len(jobs.data) == len(jobs.seqs), "what is handed out is live"
 
 
@@ -226,6 +238,10 @@ def _deal(whole: cmd.ClaimedJobs, jobs: Sequence[cmd.ClaimedJobs]) -> None:
             leased.tags = tags
         if whole.metas is not None and any(metas := whole.metas[start:end]):
             leased.metas = metas
+        if whole.priorities is not None:
+            leased.priorities = whole.priorities[start:end]
+        if whole.groups is not None:
+            leased.groups = whole.groups[start:end]
 
 
 def _pick_texts(whole: cmd.ClaimedJobs, jobs: cmd.ClaimedJobs, places: Sequence[int]) -> None:
@@ -236,10 +252,14 @@ def _pick_texts(whole: cmd.ClaimedJobs, jobs: cmd.ClaimedJobs, places: Sequence[
         jobs.tags = [whole.tags[place] for place in places]
     if whole.metas is not None:
         jobs.metas = [whole.metas[place] for place in places]
+    if whole.priorities is not None:
+        jobs.priorities = [whole.priorities[place] for place in places]
+    if whole.groups is not None:
+        jobs.groups = [whole.groups[place] for place in places]
 
 
 def _longer(
-    texts: list[bytes] | None, before: int, more: list[bytes] | None, count: int
+    texts: list[bytes] | None, before: int, more: Sequence[bytes] | None, count: int
 ) -> list[bytes]:
     """A column of texts with those of further jobs; None for jobs of which none has any."""
     known = [b""] * before if texts is None else texts
@@ -251,22 +271,18 @@ def _fates(topic: QueueTopic, seqs: Sequence[int]) -> list[cmd.JobFate]:
     """What most jobs do not have, of each of some leased jobs."""
     jobs = topic.queue.jobs
     found: dict[int, cmd.JobFate] = {}
-    for batch, start, end in topic.batches.runs(sorted(seqs)):
-        view, there = blocks.BlockView(batch.block), batch.seqs_at(start, end)
+    for batch, places in topic.batches.places(sorted(seqs)):
+        view = blocks.BlockView(batch.block)
         rows = zip(
-            there,
-            view.column(blocks.KEY, start, end) or repeat(b""),
-            view.numbers(blocks.UPDATED_AT, start, end) or repeat(0),
-            view.numbers(blocks.PRIORITY, start, end) or repeat(0),
-            view.column(blocks.GROUP, start, end) or repeat(b""),
-            view.column(blocks.FOLLOW, start, end) or repeat(b""),
+            map(batch.seq_at, places),
+            view.texts_at(blocks.KEY, places) or repeat(b""),
+            view.numbers_at(blocks.UPDATED_AT, places) or repeat(0),
+            view.texts_at(blocks.FOLLOW, places) or repeat(b""),
             strict=False,
         )
-        for seq, key, updated_at, priority, group, follow in rows:
+        for seq, key, updated_at, follow in rows:
             known = jobs[seq]
-            found[seq] = cmd.JobFate(
-                key, known.error, updated_at, known.given_back, priority, group, follow
-            )
+            found[seq] = cmd.JobFate(key, known.error, updated_at, known.given_back, follow)
     return [found[seq] for seq in seqs]
 
 
@@ -515,7 +531,7 @@ def _fresh(
                 break
             live = batch.live_seqs(start)[:left]
             left -= len(live)
-            seqs = _untimed(batch, live)
+            seqs = untimed(batch, live)
             taken.extend(
                 seq
                 for seq in seqs
@@ -530,19 +546,6 @@ def _fresh(
         else:
             break
     return taken, 0
-
-
-def _untimed(batch: Batch, seqs: Sequence[int]) -> Sequence[int]:
-    """Those of some live seqs of a batch that do not come by their own time."""
-    if batch.is_plain:
-        return seqs
-    view = blocks.BlockView(batch.block)
-    untimed = []
-    for seq in seqs:
-        index = batch.index_of(seq)
-        if not is_timed(view, index, batch.ts_at(index)):
-            untimed.append(seq)
-    return untimed
 
 
 def share_evenly(
