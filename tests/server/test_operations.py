@@ -29,6 +29,7 @@ BESIDE = {
     cmd.Compact,
     cmd.Forward,
     cmd.ExpireStaged,
+    cmd.FireSchedule,
 }
 """Commands without an operation: portions of others, what time does, what routers do."""
 

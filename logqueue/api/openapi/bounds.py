@@ -7,7 +7,7 @@ narrower than the truth.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -22,6 +22,7 @@ from logqueue.api.bodies import records as record_bodies
 from logqueue.api.bodies import routers as router_bodies
 from logqueue.api.bodies import schedules as schedule_bodies
 from logqueue.api.operations.row import Schema
+from logqueue.core.commands import OnConflict
 from logqueue.firing_times import CRON_BYTES_MAX
 from logqueue.model import limits
 from logqueue.model.config import TopicOptions
@@ -161,6 +162,15 @@ BOUNDS: dict[tuple[type[msgspec.Struct], str], Schema] = {
 }
 """By struct and member. The bound of a nullable text or array applies to the text or array."""
 
+_EITHER = [
+    {"properties": {"on_conflict": {"type": "null"}}},
+    {"properties": {"on_duplicate": {"type": "null"}}},
+]
+_THE_SAME = [
+    {"properties": {"on_conflict": {"const": same}, "on_duplicate": {"const": same}}}
+    for same in get_args(OnConflict)
+]
+
 RULES: dict[type[msgspec.Struct], Schema] = {
     TopicOptions: {
         "anyOf": [
@@ -177,7 +187,16 @@ RULES: dict[type[msgspec.Struct], Schema] = {
         "anyOf": [
             {"properties": {"delay_ms": {"type": "null"}}},
             {"properties": {"not_before": {"type": "null"}}},
-        ]
+        ],
+        "allOf": [
+            {
+                "anyOf": [
+                    {"properties": {"unique": {"type": "null"}}},
+                    {"required": ["key"], "properties": {"key": {"type": "string"}}},
+                ]
+            },
+            {"anyOf": [*_EITHER, *_THE_SAME]},
+        ],
     },
     schedule_bodies.ScheduleBody: {
         "oneOf": [
