@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.sqs.memory import Refused, SqsMemory
+from tests.sqs.memory import URL, Refused, SqsMemory, taken
 from tests.sqs.test_messages import handle_of
 
 Q = "q.fifo"
@@ -164,3 +164,20 @@ def test_a_standard_queue_is_fair(memory: SqsMemory) -> None:
     assert groups == {"noisy", "quiet"} and "SequenceNumber" not in found[0]["Attributes"]
     with pytest.raises(Refused, match="queue type"):
         memory.send("x", MessageDeduplicationId="d")
+
+
+def test_a_waiting_receive_gets_the_next_of_a_group(fifo: SqsMemory) -> None:
+    for body in "abc":
+        send(fifo, body)
+    ask = json.dumps({"QueueUrl": URL + Q, "WaitTimeSeconds": 20}).encode()
+    (message,) = fifo.receive(Q)
+    waiting = fifo.begin_action("ReceiveMessage", ask)
+    assert not waiting.is_over
+    fifo.act("DeleteMessage", Q, ReceiptHandle=handle_of(message))
+    assert bodies(taken(waiting)["Messages"]) == ["b"]
+    waiting = fifo.begin_action("ReceiveMessage", ask)
+    fifo.wait(5.1)
+    assert bodies(taken(waiting)["Messages"]) == ["b"]
+    shown = fifo.act("GetQueueAttributes", Q, AttributeNames=["All"])["Attributes"]
+    counts = [shown["ApproximateNumberOfMessages" + end] for end in ("", "NotVisible")]
+    assert counts == ["1", "1"]
