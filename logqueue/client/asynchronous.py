@@ -459,6 +459,7 @@ class AsyncClient(AwaitedCalls):
     job_statuses = calling(queue_calls.job_statuses)
     job_page = calling(queue_calls.job_page)
     jobs = listing(queue_calls.jobs)
+    groups = calling(queue_calls.groups)
     workers = calling(queue_calls.workers)
     change_jobs = calling(queue_calls.change_jobs)
     all_workers = calling(live_stats.all_workers)

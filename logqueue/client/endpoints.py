@@ -21,6 +21,7 @@ from logqueue.shapes import (
     DeadLetterGroups,
     Extended,
     Firings,
+    GroupList,
     Health,
     JobEdited,
     JobHistory,
@@ -89,6 +90,7 @@ CANCEL_KEY = Endpoint("DELETE", "/v0/topics/*/keys/*", Cancelled)
 PURGE_JOBS = Endpoint("POST", "/v0/topics/*/purge", Purged)
 CHANGE_JOBS = Endpoint("POST", "/v0/topics/*/jobs/change", BackgroundReply)
 RELEASE_JOBS = Endpoint("POST", "/v0/topics/*/release", Released)
+LIST_GROUPS = Endpoint("GET", "/v0/topics/*/groups", GroupList)
 LIST_WORKERS = Endpoint("GET", "/v0/topics/*/workers", WorkerList)
 EDIT_JOB = Endpoint("PATCH", "/v0/topics/*/jobs/*", JobEdited)
 LIST_DEAD_LETTERS = Endpoint("GET", "/v0/dead_letters", DeadLetterGroups)

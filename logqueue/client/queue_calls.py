@@ -18,6 +18,7 @@ from logqueue.client.endpoints import (
     CLAIM_JOBS,
     GET_JOB,
     GET_JOB_STATUSES,
+    LIST_GROUPS,
     LIST_JOBS,
     LIST_WORKERS,
     PAUSE_QUEUE,
@@ -32,6 +33,7 @@ from logqueue.shapes import (
     Cancelled,
     Claimed,
     DeadLetterReason,
+    GroupList,
     JobAction,
     JobHistory,
     JobPage,
@@ -220,6 +222,21 @@ def job_statuses(
     """
     body = {"seqs": [*map(int, seqs)], **given(wait_ms=wait_ms, until=until)}
     return call(GET_JOB_STATUSES, queue, body=body, wait_ms=wait_ms or 0)
+
+
+def groups(
+    queue: str, *, order: Literal["backlog", "age"] = "backlog", limit: int | None = None
+) -> Call[GroupList]:
+    """The groups of a queue with the most waiting jobs, or with the oldest.
+
+    Args:
+        order: Which come first.
+        limit: Groups at most, up to 1000; 20 when not given.
+
+    Raises:
+        TopicNotFound, NotAQueue: There is no such queue.
+    """
+    return call(LIST_GROUPS, queue, query=given(order=order, limit=limit))
 
 
 def workers(queue: str) -> Call[list[WorkerView]]:

@@ -22,8 +22,10 @@ from logqueue.core.claim_rates import RateSpent
 from logqueue.core.places import (
     Ageing,
     Places,
+    count_of,
     first_of,
     in_order,
+    lowest_seq,
     place_of,
     put,
     seq_at_place,
@@ -222,6 +224,11 @@ class FairOrder(GroupOrder):
                     again.append((group, places, room))
         return picked
 
+    def waiting(self, group: bytes) -> tuple[int, int]:
+        """How many jobs of a group are claimable, and the lowest of their seqs, 0 for none."""
+        known = self.jobs.get(group)
+        return (0, 0) if known is None else (count_of(known), lowest_seq(known))
+
     # -- changes ---------------------------------------------------------------------------------
 
     def part(self, job: OrderOf) -> None:
@@ -363,6 +370,13 @@ class FifoOrder(GroupOrder):
         """See `GroupOrder`."""
         known = self.jobs.get(group)
         return 0 if known is None else first_of(known)
+
+    def waiting(self, group: bytes) -> tuple[int, int]:
+        """How many jobs of a group are not in flight, and the first job, 0 for none."""
+        known = self.jobs.get(group)
+        if known is None:
+            return 0, 0
+        return count_of(known) - self.in_flight.get(group, 0), first_of(known)
 
     def join(self, job: OrderOf) -> None:
         """See `ClaimOrder`."""

@@ -161,3 +161,15 @@ def first_of(places: Places) -> int:
     """The lowest of some places."""
     lowest: int = places if isinstance(places, int) else places[0]
     return lowest
+
+
+def count_of(places: Places) -> int:
+    """How many there are."""
+    return 1 if isinstance(places, int) else len(places)
+
+
+def lowest_seq(places: Places) -> int:
+    """The lowest seq among some places."""
+    if isinstance(places, int):
+        return places & _SEQ_MASK
+    return min(next(level, _SEQ_MASK) & _SEQ_MASK for level in _levels(places))

@@ -61,6 +61,10 @@ PRIORITY_MAX = 1000
 JOB_PRIORITY_MAX = 9
 GROUP_BYTES_MAX = 128
 GROUP_WEIGHT_MAX = 1000
+GROUPS_LISTED_DEFAULT = 20
+GROUPS_LISTED_MAX = 1000
+GROUPS_SCANNED_MAX = 200_000
+"""Groups that one list of them examines."""
 GROUP_WEIGHTS_MAX = 10_000
 """Groups of a queue that have a weight of their own."""
 

@@ -382,6 +382,38 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     expired: int
 
 
+class GroupView(msgspec.Struct, frozen=True, kw_only=True):
+    """A group of a queue.
+
+    Attributes:
+        waiting: Its ready jobs; in mode "fifo" all that are not in flight.
+        oldest_seq, oldest_ms: The first of them and its age; None when none waits.
+        blocked: Whether it may not go now: by a limit, or by its rate.
+    """
+
+    group: str
+    waiting: int
+    in_flight: int
+    oldest_seq: int | None = None
+    oldest_ms: int | None = None
+    blocked: bool = False
+
+
+class GroupList(msgspec.Struct, frozen=True, kw_only=True):
+    """The groups of a queue with the most waiting jobs, or with the oldest.
+
+    Attributes:
+        count: About how many groups there are.
+        scanned: How many of them were examined.
+    """
+
+    topic: str
+    groups: list[GroupView]
+    count: int
+    scanned: int
+    performance: Performance = {}
+
+
 class WorkerList(msgspec.Struct, frozen=True, kw_only=True):
     """The nodes at work on a queue, the last seen first.
 

@@ -315,6 +315,11 @@ QUEUE_CASES = [
         lambda r: r.operation.changed == 2,
     ),
     Case(
+        "GET", "/v0/topics/q/groups?order=age&limit=3",
+        lambda c: c.groups("q", order="age", limit=3),
+        BY_NAME["list_groups"].example, check=lambda r: r.groups[0].group == "acme",
+    ),
+    Case(
         "GET", "/v0/topics/q/workers", lambda c: c.workers("q"),
         {"topic": "q", "workers": [{"node": "w", "in_flight": 1, "last_seen_ts": None, "streams": 0,
                                     "waiting": 1, "claimed": 3, "acked": 4, "nacked": 5,

@@ -168,6 +168,28 @@ def test_listing_and_changing(api: Api, topic: str) -> None:
     assert [job.get("group") for job in jobs] == ["a", None, "b", "a"]
 
 
+def test_groups_are_listed(api: Api, topic: str) -> None:
+    """By what waits, or by age; a queue without them has none."""
+    make(api, topic, (0, "a"), (0, "b"), (5, "b"), (0, None), (0, "c"), groups=FIFO)
+    assert seqs_of(api.claimed(topic, max=2)) == [1, 2]
+
+    def listed(**query: Any) -> Json:
+        text = "&".join(f"{name}={value}" for name, value in query.items())
+        return ok(api.send("GET", f"/v0/topics/{topic}/groups?{text}"))
+
+    found = listed()
+    assert (found["count"], found["scanned"]) == (3, 3)
+    assert [(g["group"], g["waiting"], g["in_flight"], g["blocked"]) for g in found["groups"]] == [
+        ("b", 1, 1, True),
+        ("c", 1, 0, False),
+        ("a", 0, 1, True),
+    ]
+    assert [g["group"] for g in listed(order="age", limit=2)["groups"]] == ["a", "b"]
+    refused(api.send("GET", f"/v0/topics/{topic}/groups?order=x"), 400, "invalid_request")
+    ok(api.patch(topic, groups=None))
+    assert listed()["groups"] == []
+
+
 def test_dead_letters_keep_them(api: Api, topic: str) -> None:
     """In their meta for people, and for a redrive."""
     dead = f"{topic}.dead"

@@ -266,6 +266,19 @@ def read_job_query(query: Mapping[str, str]) -> JobQuery:
     return JobQuery(wanted, after, min(max(limit, 1), limits.JOBS_LISTED_MAX))
 
 
+def read_group_query(query: Mapping[str, str]) -> tuple[bool, int]:
+    """Whether groups are listed by age, and how many.
+
+    Raises:
+        InvalidRequest: An unknown order, or a number that is none.
+    """
+    order = query.get("order", "backlog")
+    if order not in ("backlog", "age"):
+        raise InvalidRequest(f"invalid `order` {quoted(order[:40])}: use backlog or age")
+    limit = _number(query, "limit", limits.GROUPS_LISTED_DEFAULT, limits.U32_MAX)
+    return order == "age", min(max(limit, 1), limits.GROUPS_LISTED_MAX)
+
+
 def _number_if_given(query: Mapping[str, str], name: str, most: int = limits.U64_MAX) -> int | None:
     return _number(query, name, 0, most) if name in query else None
 

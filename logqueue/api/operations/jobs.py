@@ -361,6 +361,47 @@ OPERATIONS = (
         errors=(BatchTooLarge, TopicNotFound, NotAQueue),
     ),
     Operation(
+        name="list_groups",
+        method="GET",
+        pattern=QUEUE + "/groups",
+        scope=Scope.READ,
+        group="jobs",
+        summary="List the groups of a queue",
+        doc="list-groups",
+        text="The groups with the most waiting jobs, or with the oldest. A queue without `groups` "
+        f"has none. At most {limits.GROUPS_SCANNED_MAX} groups are examined.",
+        query=(
+            Parameter(
+                "order",
+                {"enum": ["backlog", "age"], "default": "backlog"},
+                "Which come first: those with the most waiting jobs, or the oldest.",
+            ),
+            Parameter(
+                "limit",
+                {**U32, "default": limits.GROUPS_LISTED_DEFAULT},
+                f"Maximum number of groups; 1 to {limits.GROUPS_LISTED_MAX}, else clamped.",
+            ),
+        ),
+        reply=shapes.GroupList,
+        example={
+            "topic": "mails",
+            "groups": [
+                {
+                    "group": "acme",
+                    "waiting": 120,
+                    "in_flight": 2,
+                    "oldest_seq": 17,
+                    "oldest_ms": 5120,
+                    "blocked": True,
+                }
+            ],
+            "count": 1,
+            "scanned": 1,
+            "performance": {"server_total_ms": 0.21},
+        },
+        errors=(TopicNotFound, NotAQueue),
+    ),
+    Operation(
         name="list_workers",
         method="GET",
         pattern=QUEUE + "/workers",

@@ -6,11 +6,14 @@ import asyncio
 from collections import Counter
 from collections.abc import Generator, Sequence
 from functools import partial
+from heapq import nsmallest
 from typing import Any
 
 from logqueue.api import replies
 from logqueue.api.bodies import jobs as job_bodies
 from logqueue.core import commands as cmd
+from logqueue.core.group_orders import GroupOrder
+from logqueue.core.group_stats import GroupStats, groups_of, stats_in_parts
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.errors import NotFound, quoted
 from logqueue.events import block as blocks
@@ -135,6 +138,37 @@ class JobRoutes:
         await dispatcher.barrier.wait(topic.mark_written, topic.mark_durable)
         return reply_with(request, body)
 
+    @serves("list_groups")
+    def groups(self, request: HttpRequest) -> Answer:
+        """`GET /v0/topics/:q/groups`: those with the most waiting jobs, or the oldest."""
+        dispatcher = self._service.require_serving()
+        dispatcher.engine.state.queue(request.name)
+        by_age, limit = job_bodies.read_group_query(request.query)
+        return self._groups(request, dispatcher, by_age, limit)
+
+    async def _groups(
+        self, request: HttpRequest, dispatcher: Dispatcher, by_age: bool, limit: int
+    ) -> Reply:
+        topic = dispatcher.engine.queue_now(request.name)
+        order = topic.queue.order
+        shown: list[GroupStats] = []
+        count = scanned = 0
+        if isinstance(order, GroupOrder):
+            count = groups_of(order)
+            for part in stats_in_parts(order, limits.GROUPS_SCANNED_MAX):
+                scanned += len(part)
+                shown = nsmallest(limit, [*shown, *part], key=_by_age if by_age else _by_backlog)
+                await asyncio.sleep(0)
+        now = dispatcher.engine.clock.now_ms()
+        body = {
+            "topic": request.name,
+            "groups": [_group_view(topic, stats, now) for stats in shown],
+            "count": max(count, scanned),
+            "scanned": scanned,
+        }
+        await dispatcher.barrier.wait(topic.mark_written, topic.mark_durable)
+        return reply_with(request, body)
+
     # -- job administration ----------------------------------------------------------------------
 
     @serves("cancel_job")
@@ -238,6 +272,30 @@ def _purged(request: HttpRequest, result: cmd.PurgeResult, spent: Spent) -> Repl
 
 def _released(request: HttpRequest, result: cmd.ReleaseResult, spent: Spent) -> Reply:
     return reply_with(request, {"topic": request.name, **result._asdict()})
+
+
+def _by_backlog(stats: GroupStats) -> tuple[int, int]:
+    return -stats.waiting, -stats.in_flight
+
+
+def _by_age(stats: GroupStats) -> int:
+    return stats.oldest_seq or limits.U64_MAX
+
+
+def _group_view(topic: QueueTopic, stats: GroupStats, now: int) -> dict[str, Any]:
+    """One group; the oldest of its jobs may have gone since it was counted."""
+    view: dict[str, Any] = {
+        "group": blocks.read_string(stats.group),
+        "waiting": stats.waiting,
+        "in_flight": stats.in_flight,
+    }
+    batch = topic.batch_of(stats.oldest_seq) if stats.oldest_seq else None
+    index = batch.index_of(stats.oldest_seq) if batch is not None else -1
+    if batch is not None and index >= 0:
+        view["oldest_seq"] = stats.oldest_seq
+        view["oldest_ms"] = max(now - batch.ts_at(index), 0)
+    view["blocked"] = stats.is_blocked
+    return view
 
 
 def _crew(
