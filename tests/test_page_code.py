@@ -69,7 +69,7 @@ def test_a_type_checker_likes_all_of_it(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the page speaks curl")
 def test_what_the_protocol_page_sends_is_answered_as_it_says(fresh_server: FreshServer) -> None:
     address = fresh_server().address
-    for name in ("orders", "sales"):
+    for name in ("orders", "sales", "reports"):
         url = f"http://{address[0]}:{address[1]}/v0/topics/{name}"
         assert httpx.put(url, json={}, trust_env=False, verify=False).status_code == 201
     commands = [
