@@ -234,7 +234,9 @@ def is_consistent(body: Any) -> bool:
     """Whether a body keeps the rules between members that JSON Schema has no words for."""
     if not isinstance(body, dict):
         return True
-    seqs, leases = body.get("seqs"), body.get("lease_ids")
+    seqs, leases, results = body.get("seqs"), body.get("lease_ids"), body.get("results")
+    if isinstance(seqs, list) and isinstance(results, list) and len(seqs) != len(results):
+        return False
     if isinstance(seqs, list) and isinstance(leases, list) and leases:
         return len(seqs) == len(leases)
     append = body.get("append")
