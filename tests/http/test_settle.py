@@ -488,3 +488,14 @@ def test_unknown_members_of_steps_are_named(api: Api, queue: str) -> None:
         "records[].then[].other",
         "records[].then[].record.nosuch",
     }
+
+
+def test_results_have_no_blanks_in_what_comes_next(api: Api, queue: str) -> None:
+    """Not even where nothing else is written: a line break would break an event stream."""
+    ok(api.write(queue, [{"data": 1, "then": [{"topic": queue, "record": {"data": 2}}]}]))
+    api.claimed(queue)
+    body = b'{"node":"w","seqs":[1],"results":[{"a" :\n [1,\n2]}]}'
+    path, headers = f"/v0/topics/{queue}/ack", {"content-type": "application/json"}
+    assert ok(api.send("POST", path, body, headers))["acked"] == 1
+    reply = api.claim(queue)
+    assert b'"meta":{"$input":{"a":[1,2]}}' in reply.content

@@ -8,14 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import repeat
-from operator import attrgetter
 from typing import Annotated
 
 import msgspec
 
 from logqueue.api.bodies.reader import U32, BodyReader, without_blanks
-from logqueue.api.bodies.records import JobsBody, append_command
-from logqueue.api.bodies.unknown_members import Ignore, strict
+from logqueue.api.bodies.records import AppendBody, JobsBody, StrictJobBody, append_command
+from logqueue.api.bodies.unknown_members import Ignore
 from logqueue.core import commands as cmd
 from logqueue.errors import BatchTooLarge, InvalidRequest, RecordTooLarge, quoted
 from logqueue.model import limits
@@ -45,6 +44,35 @@ class AckBody(msgspec.Struct):
     lease_ids: list[str] = []
     append: list[FollowUpBody] = []
     results: list[msgspec.Raw] | None = None
+
+
+class _PlainFollowUp(AppendBody, kw_only=True, forbid_unknown_fields=True):
+    """The write of most acks that write."""
+
+    topic: str
+
+
+class _StrictFollowUp(FollowUpBody, kw_only=True, forbid_unknown_fields=True):
+    """Every write of an ack without unknown members."""
+
+    records: Sequence[StrictJobBody]
+
+
+class _PlainAck(AckBody, forbid_unknown_fields=True):
+    """An ack as most are: what it writes says no more than most records do."""
+
+    append: list[_PlainFollowUp] = []  # type: ignore[assignment]
+
+
+class _StrictAck(AckBody, forbid_unknown_fields=True):
+    """Every ack without unknown members."""
+
+    append: list[_StrictFollowUp] = []  # type: ignore[assignment]
+
+
+def _has_config(body: AckBody) -> bool:
+    """Whether it has structs inside it that allow unknown members."""
+    return any(follow_up.config is not None for follow_up in body.append)
 
 
 class NackBody(msgspec.Struct):
@@ -82,7 +110,7 @@ class ExtendBody(msgspec.Struct):
 SettleBody = AckBody | NackBody | RejectBody | ExtendBody
 
 read_claim_body = BodyReader(ClaimBody).read
-_read_ack_body = BodyReader(AckBody, strict(AckBody), is_open=attrgetter("append")).read
+_read_ack_body = BodyReader(AckBody, _PlainAck, _StrictAck, is_open=_has_config).read
 read_nack_body = BodyReader(NackBody).read
 read_reject_body = BodyReader(RejectBody).read
 read_extend_body = BodyReader(ExtendBody).read
@@ -95,9 +123,11 @@ def read_ack_body(body: bytes, ignore: Ignore | None = None) -> AckBody:
         InvalidRequest: Not JSON, a wrong type, or a number out of range.
     """
     decoded: AckBody = _read_ack_body(body, ignore)
-    if decoded.append:
+    if decoded.append or decoded.results:
         # Only payloads must have no blanks.
-        decoded = _read_ack_body(without_blanks(body))
+        stripped = without_blanks(body)
+        if stripped is not body:
+            decoded = _read_ack_body(stripped)
     return decoded
 
 
