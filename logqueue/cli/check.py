@@ -154,6 +154,7 @@ def _held(state: State) -> dict[str, int]:
         "topics": len(topics),
         "queues": len(queues),
         "routers": len(state.routers),
+        "schedules": len(state.schedules),
         "records": sum(topic.live for topic in topics),
         "bytes": sum(topic.live_bytes for topic in topics),
         "jobs": sum(topic.live for topic in topics if isinstance(topic, QueueTopic)),
