@@ -416,8 +416,10 @@ class FifoOrder(GroupOrder):
             super().admit(job)
             return
         known = self.jobs.get(group)
-        if known is not None and first_of(known) == seq and not self.is_blocked(group):
-            self._expose(job)
+        # The number that is kept already, so that none is kept twice.
+        first = first_of(known) if known is not None else 0
+        if first == seq and not self.is_blocked(group):
+            self._expose(job._replace(seq=first))
 
     def withdraw(self, job: OrderOf) -> None:
         """See `ClaimOrder`."""
@@ -445,7 +447,7 @@ class FifoOrder(GroupOrder):
         first = first_of(known)
         if self.records.is_claimable(first):
             for job in self.records.orders_of((first,)):
-                self._expose(job)
+                self._expose(job._replace(seq=first))
 
     def leased(self, job: OrderOf) -> None:
         """See `ClaimOrder`."""

@@ -195,7 +195,7 @@ def _claimed(
 def _fill(topic: QueueTopic, jobs: cmd.ClaimedJobs) -> None:
     """What the records of claimed jobs say."""
     ordered = sorted(jobs.seqs) if topic.queue.order is not None else jobs.seqs
-    if ordered != jobs.seqs:
+    if ordered is not jobs.seqs and ordered != jobs.seqs:
         whole = cmd.ClaimedJobs(ordered, (), 0)
         _fill(topic, whole)
         order = dict(zip(ordered, range(len(ordered)), strict=True))
@@ -210,6 +210,7 @@ def _fill(topic: QueueTopic, jobs: cmd.ClaimedJobs) -> None:
             jobs.times.extend(map(batch.ts_at, places))
         jobs.data.extend(view.texts_at(blocks.DATA, places) or ())
         if view.has_data_only and not view.number_bits and count == len(jobs.seqs):
+            # By far the most frequent case: neighbours with nothing but data.
             break
         tags = view.texts_at(blocks.TAG, places)
         if tags is not None or jobs.tags is not None:
