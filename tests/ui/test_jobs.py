@@ -87,7 +87,7 @@ def test_all_that_match_are_held_and_released_again(page: Page, seed: Api, queue
     expect(dialog.get_by_text("Hold all jobs: tag t1")).to_be_visible()
     # Two of the 97 with this tag are in flight or held already; what comes later stays.
     confirm = dialog.get_by_role("button", name=re.compile(r"^Hold 95 jobs$"))
-    expect(confirm).to_be_enabled()
+    expect(confirm).to_be_focused()
     seed.append_many(queue, [{"data": 1, "tag": "t1"}])
     page.keyboard.press("Enter")
     expect(page.get_by_text("95 jobs held")).to_be_visible()

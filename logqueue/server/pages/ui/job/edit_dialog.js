@@ -7,6 +7,7 @@ import {Dialog} from "../parts/dialog.js";
 import {JsonEditor, checkJson} from "../parts/json_editor.js";
 import {written} from "../parts/json_view.js";
 import {notify, notifyError} from "../parts/notices.js";
+import {PriorityField} from "../parts/priority.js";
 
 /** What was typed last, by job: an error, Esc or another page loses nothing. */
 const drafts = new Map();
@@ -19,7 +20,8 @@ export function EditDialog({queue, job, letter = null, onClose, onSaved}) {
   const place = `${queue} ${job.$seq}`;
   const before = useMemo(() => written(job.data), [job.data]);
   const tagBefore = job.$tag ?? "";
-  const [draft, setDraft] = useState(() => drafts.get(place) ?? {text: before, tag: tagBefore});
+  const priorityBefore = String(job.priority ?? 0);
+  const [draft, setDraft] = useState(() => drafts.get(place) ?? {text: before, tag: tagBefore, priority: priorityBefore});
   const [isSending, setSending] = useState(false);
   const change = (changes) => {
     const next = {...draft, ...changes};
@@ -28,13 +30,14 @@ export function EditDialog({queue, job, letter = null, onClose, onSaved}) {
   };
   const check = useMemo(() => checkJson(draft.text), [draft.text]);
   const after = useMemo(() => (check.error === null ? written(check.value) : draft.text), [check]);
-  const isChanged = after !== before || draft.tag !== tagBefore;
+  const isChanged = after !== before || draft.tag !== tagBefore || draft.priority !== priorityBefore;
   const save = async (retry) => {
     if (check.error !== null || isSending) return;
     setSending(true);
+    const priority = draft.priority === priorityBefore ? {} : {priority: Number(draft.priority)};
     try {
       if (letter) await redrive(letter, check.value, queue);
-      else await edit(queue, job, {data: check.value, tag: draft.tag || null}, retry);
+      else await edit(queue, job, {data: check.value, tag: draft.tag || null, ...priority}, retry);
       drafts.delete(place);
       onSaved();
       onClose();
@@ -57,15 +60,18 @@ export function EditDialog({queue, job, letter = null, onClose, onSaved}) {
         value=${draft.text}
         onChange=${(text) => change({text})}
         hint=${isChanged &&
-        html`<button type="button" class="small" onClick=${() => change({text: before, tag: tagBefore})}>
+        html`<button type="button" class="small" onClick=${() => change({text: before, tag: tagBefore, priority: priorityBefore})}>
           As it was
         </button>`}
       />
       ${!letter &&
-      html`<label class="field">
-        <span>Tag</span>
-        <input value=${draft.tag} autocomplete="off" spellcheck=${false} onInput=${(event) => change({tag: event.target.value})} />
-      </label>`}
+      html`<div class="fields">
+        <label class="field">
+          <span>Tag</span>
+          <input value=${draft.tag} autocomplete="off" spellcheck=${false} onInput=${(event) => change({tag: event.target.value})} />
+        </label>
+        <${PriorityField} value=${draft.priority} onValue=${(priority) => change({priority})} />
+      </div>`}
       ${check.error === null &&
       after !== before &&
       html`<div><h3>What will be different</h3><div class="job-diff"><${DiffView} before=${before} after=${after} /></div></div>`}
@@ -100,7 +106,7 @@ async function edit(queue, job, changes, retry) {
   const body = retry && job.state !== "ready" ? {...changes, retry: true} : changes;
   const reply = await api.patch(path, body);
   const undo = async () => {
-    await api.patch(path, {data: job.data, tag: job.$tag ?? null});
+    await api.patch(path, {data: job.data, tag: job.$tag ?? null, priority: job.priority ?? 0});
     notify(`Job ${job.$seq} has its data back`);
   };
   notify(`Job ${job.$seq} changed; it is ${reply.state.replace("_", " ")}`, {undo});

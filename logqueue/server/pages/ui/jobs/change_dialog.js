@@ -5,6 +5,7 @@ import {api, apiPath} from "../api.js";
 import {count, counted} from "../format.js";
 import {Dialog} from "../parts/dialog.js";
 import {notifyError} from "../parts/notices.js";
+import {PriorityField} from "../parts/priority.js";
 import {ACTIONS, STATE_NAMES} from "./states.js";
 
 const UNITS = {s: 1000, min: 60_000, h: 3_600_000, d: 86_400_000};
@@ -44,6 +45,7 @@ function useDryRun(queue, body) {
 export function ChangeDialog({queue, action, filter, what, onClose, onStarted}) {
   const {label, text, done, doing, danger = false, states} = ACTIONS[action];
   const [delay, setDelay] = useState({value: "10", unit: "min"});
+  const [priority, setPriority] = useState("5");
   const [isForced, setForced] = useState(false);
   const [rate, setRate] = useState("");
   const [limit, setLimit] = useState("");
@@ -53,6 +55,7 @@ export function ChangeDialog({queue, action, filter, what, onClose, onStarted}) 
   const isTime = action !== "delay" || (delay.value.trim() !== "" && delayMs >= 0 && delayMs <= YEAR_MS);
   const body = {action, filter: {...filter}};
   if (action === "delay") body.delay_ms = isTime ? Math.round(delayMs) : 0;
+  if (action === "prioritize") body.priority = Number(priority);
   if (isForced) body.force = true;
   const {total, error} = useDryRun(queue, body);
   const most = limit === "" ? total : Math.min(Number(limit), total ?? Number(limit));
@@ -103,6 +106,7 @@ export function ChangeDialog({queue, action, filter, what, onClose, onStarted}) 
         </div>
         ${!isTime && html`<small class="problem">A number, up to 366 days</small>`}
       </div>`}
+      ${action === "prioritize" && html`<${PriorityField} value=${priority} onValue=${setPriority} autofocus />`}
       ${action === "cancel" &&
       html`<label class="choice">
         <input type="checkbox" checked=${isForced} onChange=${() => setForced(!isForced)} />
@@ -129,7 +133,7 @@ export function ChangeDialog({queue, action, filter, what, onClose, onStarted}) 
         <input inputmode="numeric" autocomplete="off" value=${typed} onInput=${(event) => setTyped(event.target.value)} />
       </label>`}
       <div class="dialog-actions">
-        <button type="button" onClick=${onClose} autofocus=${action !== "delay"}>Leave them</button>
+        <button type="button" onClick=${onClose} autofocus=${!["delay", "prioritize"].includes(action)}>Leave them</button>
         <button ref=${submit} type="submit" class=${danger ? "danger" : "primary"} disabled=${!mayGo}>
           ${isSending ? `${doing}…` : most === null ? label : `${label} ${counted(most, "job")}`}
         </button>

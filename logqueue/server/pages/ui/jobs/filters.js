@@ -4,10 +4,11 @@ import {html, useEffect, useRef, useState} from "../vendor/htm-preact.js";
 import {useFeed} from "../feed.js";
 import {count, duration} from "../format.js";
 import {useKeys} from "../keyboard.js";
+import {PRIORITIES} from "../parts/priority.js";
 import {STATES, STATE_NAMES} from "./states.js";
 
-export const FILTERS = ["state", "tag", "key", "node", "text", "min_age_ms", "max_age_ms", "min_deliveries"];
-const NUMBERS = ["min_age_ms", "max_age_ms", "min_deliveries"];
+export const FILTERS = ["state", "tag", "key", "node", "text", "group", "priority", "min_age_ms", "max_age_ms", "min_deliveries"];
+const NUMBERS = ["priority", "min_age_ms", "max_age_ms", "min_deliveries"];
 const TYPED_MS = 300;
 
 const MINUTE = 60_000;
@@ -23,6 +24,7 @@ export function filtersOf(query) {
   for (const name of FILTERS) {
     const value = query[name] ?? "";
     if (value === "" || (NUMBERS.includes(name) && !/^\d{1,15}$/.test(value))) continue;
+    if (name === "priority" && !PRIORITIES.includes(value)) continue;
     if (name === "state" && !value.split(",").every((state) => STATES.includes(state))) continue;
     found[name] = value;
   }
@@ -39,12 +41,14 @@ export function filterBody(filters) {
 
 /** The same in words: "held, tag eu*, older than 1 h". */
 export function inWords(filters) {
-  const {state, tag, key, node, text, min_age_ms: older, max_age_ms: newer, min_deliveries: often} = filters;
+  const {state, tag, key, node, group, priority, text, min_age_ms: older, max_age_ms: newer, min_deliveries: often} = filters;
   const words = [
     state && state.split(",").map((one) => STATE_NAMES[one].toLowerCase()).join(" or "),
     tag && `tag ${tag}`,
     key && `key ${key}`,
     node && `at the worker ${node}`,
+    group && `group ${group}`,
+    priority && `priority ${priority}`,
     text && `with “${text}”`,
     older && `older than ${duration(Number(older))}`,
     newer && `newer than ${duration(Number(newer))}`,
@@ -79,7 +83,15 @@ export function FilterBar({queue, filters, setQuery}) {
         value=${filters.text ?? ""}
         onValue=${set("text")}
       />
-      ${text("tag", "Tag", "short")} ${text("key", "Key", "short")} ${text("node", "Worker", "short")}
+      ${text("tag", "Tag", "short")} ${text("key", "Key", "short")} ${text("node", "Worker", "short")} ${text("group", "Group", "short")}
+      <${Select}
+        label="Priority"
+        value=${filters.priority ?? ""}
+        options=${PRIORITIES.map((n) => [n, `Priority ${n}`])}
+        any="Any priority"
+        written=${(n) => `Priority ${n}`}
+        onValue=${set("priority")}
+      />
       <${AgeSelect} filters=${filters} setQuery=${setQuery} />
       <${Select}
         label="Deliveries"

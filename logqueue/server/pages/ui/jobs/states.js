@@ -54,6 +54,15 @@ export const ACTIONS = {
     done: "released",
     text: "can be claimed again, with their deliveries at 0.",
   },
+  prioritize: {
+    label: "Prioritize",
+    key: "P",
+    states: ["ready", "delayed", "held"],
+    scope: "admin",
+    doing: "Prioritizing",
+    done: "prioritized",
+    text: "are handed out by the priority you choose, the highest first.",
+  },
   return: {
     label: "Return",
     key: "B",

@@ -5,6 +5,7 @@ import {api, apiPath, useApi, useCan} from "../api.js";
 import {useFeed} from "../feed.js";
 import {count, size} from "../format.js";
 import {EditDialog} from "../job/edit_dialog.js";
+import {JobProgress, JobResult, JobSteps} from "../job/fate.js";
 import {Timeline} from "../job/timeline.js";
 import {TopicRecord} from "../job/topic_record.js";
 import {useKeys} from "../keyboard.js";
@@ -28,6 +29,8 @@ const STATES = {
   in_flight: ["In flight", "info"],
   held: ["On hold", "warn"],
   acked: ["Done", "ok"],
+  done: ["Done", "ok"],
+  dead: ["Dead", "bad"],
   dead_lettered: ["Dead", "bad"],
   rejected: ["Rejected", "bad"],
   expired: ["Expired", "bad"],
@@ -69,7 +72,7 @@ export default function JobPage({params}) {
     return html`<${Page} title=${title} crumbs=${crumbs}><${Nothing} queue=${queue} seq=${seq} error=${error} loading=${loading} /><//>`;
   }
   const {job} = data;
-  const letter = job.state === "dead_lettered" && data.copy?.exists !== false ? (data.copy ?? null) : null;
+  const letter = isLetter(job) && data.copy?.exists !== false ? (data.copy ?? null) : null;
   const actions = html`<${Actions}
     queue=${queue}
     job=${job}
@@ -82,6 +85,8 @@ export default function JobPage({params}) {
     ${error && html`<p class="problem" role="alert">Not up to date: ${error.message}</p>`}
     <div class="job-columns">
       <div class="job-main">
+        <${JobProgress} job=${job} />
+        <${JobResult} job=${job} limit=${LARGE} />
         <section class="card" aria-label="Data">
           <div class="card-head"><h2>Data</h2></div>
           <div class="card-body">
@@ -95,6 +100,7 @@ export default function JobPage({params}) {
           <div class="card-head"><h2>Meta</h2></div>
           <div class="card-body"><${JsonView} value=${job.meta} label="Meta" /></div>
         </section>`}
+        <${JobSteps} job=${job} />
       </div>
       <div class="job-side">
         <${Facts} queue=${queue} data=${data} />
@@ -131,14 +137,20 @@ function useLatest(read, path, reload) {
   if (seen === null || read === null || isOther) return read;
   // Only the logs say since when it is in flight.
   const why = seen.why.code === "in_flight" ? read.why : seen.why;
-  return {...read, why};
+  const {progress, note} = seen.job;
+  return {...read, job: {...read.job, progress, note}, why};
+}
+
+/** Whether it was dead-lettered; queues that keep results say how it ended in `outcome`. */
+function isLetter(job) {
+  return (job.outcome ?? job.state) === "dead_lettered";
 }
 
 /** The one sentence that this page is opened for. */
 function Why({data}) {
   const {job, why, copy} = data;
   const [label, kind] = STATES[job.state] ?? [job.state.replace("_", " "), ""];
-  const tone = KINDS[why?.code] ?? (job.state === "dead_lettered" ? "bad" : "");
+  const tone = KINDS[why?.code] ?? (isLetter(job) ? "bad" : "");
   return html`<div class=${`job-why ${tone}`} role="status">
     <span class=${`mark ${kind}`}>${label[0].toUpperCase() + label.slice(1)}</span>
     <p><bdi>${why?.text ?? ""}</bdi></p>
@@ -162,15 +174,21 @@ function Facts({queue, data}) {
   const most = job.max_deliveries ?? config?.max_deliveries ?? 0;
   const given = job.given_back ? ` (${count(job.given_back)} not counted)` : "";
   const tag = job.$tag;
+  const error = job.last_error ?? job.error;
+  const jobs = (query) => link(["queues", queue, "jobs"], query);
   const rows = [
     ["Written", job.$ts > 0 && html`<${Time} at=${job.$ts} />`],
     ["Changed", job.$updated_at && html`<${Time} at=${job.$updated_at} />`],
-    ["Deliveries", `${count(job.deliveries)}${most ? ` of ${count(most)}` : ""}${given}`],
+    ["Ended", job.ended_at && html`<${Time} at=${job.ended_at} />`],
+    ["Deliveries", job.deliveries !== undefined && `${count(job.deliveries)}${most ? ` of ${count(most)}` : ""}${given}`],
     ["Worker", job.node && html`<a href=${link(["workers"], {node: job.node})}><bdi>${job.node}</bdi></a>`],
     ["Lease ends", job.deadline && html`<${Time} at=${job.deadline} />`],
     ["Ready", job.not_before && html`<${Time} at=${job.not_before} />`],
     ["Expires", job.expires_at && html`<${Time} at=${job.expires_at} />`],
-    ["Tag", tag !== undefined && html`<a href=${link(["queues", queue, "jobs"], {tag})}><bdi>${tag}</bdi></a>`],
+    ["Tag", tag !== undefined && html`<a href=${jobs({tag})}><bdi>${tag}</bdi></a>`],
+    ["Priority", job.priority > 0 && html`<a href=${jobs({priority: job.priority})}>${String(job.priority)}</a>`],
+    ["Group", job.group !== undefined && html`<a href=${jobs({group: job.group})}><bdi>${job.group}</bdi></a>`],
+    ["Batch", job.batch !== undefined && html`<bdi class="mono">${job.batch}</bdi>`],
     ["Key", job.$key !== undefined && html`<bdi class="mono">${job.$key}</bdi>`],
     ["Data", bytes !== null && size(bytes)],
   ];
@@ -185,7 +203,7 @@ function Facts({queue, data}) {
           .filter(([, value]) => value)
           .map(([label, value]) => html`<div key=${label}><dt>${label}</dt><dd>${value}</dd></div>`)}
       </dl>
-      ${job.last_error && html`<div class="last-error"><h3>Last error</h3><pre>${job.last_error}</pre></div>`}
+      ${error && html`<div class="last-error"><h3>Last error</h3><pre>${error}</pre></div>`}
     </div>
   </section>`;
 }

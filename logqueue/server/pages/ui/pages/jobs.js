@@ -55,7 +55,7 @@ export default function JobsPage({params}) {
     <${VirtualList}
       label=${`Jobs of ${queue}`}
       noun="job"
-      columns=${columnsOf(queue)}
+      columns=${columnsOf(queue, selection.rows)}
       rowKey=${(job) => job.$seq}
       resetKey=${`${queue} ${search} ${round}`}
       fetchPage=${fetchPage}
@@ -178,17 +178,34 @@ function SelectionBar({selection, filters, onAct}) {
   </div>`;
 }
 
-function columnsOf(queue) {
-  return [
+/** Priority and group have columns where a job that is loaded has one. */
+function columnsOf(queue, rows) {
+  const columns = [
     {key: "seq", label: "Job", width: "78px", className: "seq", render: (job) => html`<a href=${link(["queues", queue, "jobs", job.$seq])}>${String(job.$seq)}</a>`},
     {key: "state", label: "State", width: "88px", render: (job) => html`<span class=${markOf(job.state)}>${STATE_NAMES[job.state] ?? job.state}</span>`},
     {key: "age", label: "Age", width: "96px", align: "end", render: (job) => html`<span title=${new Date(job.$ts).toISOString()}>${duration(job.age_ms)}</span>`},
     {key: "deliveries", label: "Runs", width: "58px", align: "end", hideOnPhone: true, render: (job) => html`<span class=${job.deliveries ? "" : "zero"} title="Deliveries">${count(job.deliveries)}</span>`},
     {key: "until", label: "Until, worker", width: "146px", hideOnPhone: true, render: (job) => html`<${Place} job=${job} />`},
+    rows.some((job) => job.priority > 0) && {
+      key: "priority",
+      label: "Priority",
+      width: "74px",
+      align: "end",
+      hideOnPhone: true,
+      render: (job) => html`<span class=${job.priority ? "" : "zero"}>${count(job.priority ?? 0)}</span>`,
+    },
+    rows.some((job) => job.group !== undefined) && {
+      key: "group",
+      label: "Group",
+      width: "108px",
+      hideOnPhone: true,
+      render: (job) => html`<${Text} text=${job.group} />`,
+    },
     {key: "tag", label: "Tag", width: "108px", hideOnPhone: true, render: (job) => html`<${Text} text=${job.$tag} />`},
     {key: "key", label: "Key", width: "108px", hideOnPhone: true, className: "key-column", render: (job) => html`<${Text} text=${job.$key} />`},
     {key: "data", label: "Data, last error", className: "data-column", render: (job) => html`<${Data} job=${job} />`},
   ];
+  return columns.filter(Boolean);
 }
 
 function Text({text}) {

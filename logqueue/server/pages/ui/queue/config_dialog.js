@@ -20,8 +20,28 @@ const FIELDS = [
   ["ttl_ms", "Lifetime, ms", "number", "0: no limit"],
   ["cap_records", "Max. records", "number", "0: no limit"],
   ["archive", "Archive topic", "text", "Copies of finished jobs; empty: none"],
+  ["priority_ageing_ms", "Ageing, ms", "number", "A waiting job gains a priority per this time; 0: never"],
+  ["groups.mode", "Groups", ["fair", "fifo"], "They take turns; or one job of each at a time"],
+  ["groups.max_in_flight_per_group", "Max. in flight of a group", "number", "0: no limit"],
+  ["results.keep_ms", "Keep results, ms", "number", "0: not kept"],
   ["durability", "Durability", ["ephemeral", "memory", "disk", "fsync"], ""],
 ];
+
+/** Members of an object that is there only with this one. */
+const CARRIERS = ["groups.mode", "results.keep_ms"];
+
+/** The value of a field; a name with a dot is a member of an object. */
+function valueOf(config, name) {
+  return name.split(".").reduce((value, part) => value?.[part], config);
+}
+
+/** A config with another value; an object goes with the field that it is there for. */
+function withValue(config, name, value) {
+  const [outer, inner] = name.split(".");
+  if (inner === undefined) return {...config, [name]: value};
+  if (CARRIERS.includes(name) && !value) return {...config, [outer]: null};
+  return {...config, [outer]: {...config[outer], [inner]: value}};
+}
 
 /** What can be edited: pausing is a button of its own, and types never change. */
 function editable(config) {
@@ -119,7 +139,8 @@ function Conflict({base, conflict, onTake}) {
 function Edit({text, setText, check}) {
   const [isJson, setJson] = useState(false);
   const value = check.error ? null : check.value;
-  const set = (name, next) => setText(written({...value, [name]: next}));
+  const set = (name, next) => setText(written(withValue(value, name, next)));
+  const isThere = ([name]) => !name.includes(".") || CARRIERS.includes(name) || Boolean(value[name.split(".")[0]]);
   return html`
     <div class="segmented" role="group" aria-label="How to edit">
       <button aria-pressed=${!isJson} disabled=${value === null} onClick=${() => setJson(false)}>Fields</button>
@@ -128,8 +149,8 @@ function Edit({text, setText, check}) {
     ${isJson || value === null
       ? html`<${JsonEditor} value=${text} onChange=${setText} label="Config" rows=${22} />`
       : html`<div class="fields">
-          ${FIELDS.map(
-            (field) => html`<${Field} key=${field[0]} field=${field} value=${value[field[0]]} set=${set} />`,
+          ${FIELDS.filter(isThere).map(
+            (field) => html`<${Field} key=${field[0]} field=${field} value=${valueOf(value, field[0])} set=${set} />`,
           )}
         </div>`}
   `;

@@ -2,6 +2,8 @@
 
 import {count, counted, duration, size} from "../format.js";
 
+const WEIGHTS_SHOWN = 5;
+
 /**
  * @param {object} shown the config as the API shows it
  * @returns {[string, string][]} a subject and a sentence for each
@@ -13,6 +15,9 @@ export function configInWords(shown) {
     ["Failures", failures(config)],
     ["Retries", retries(config.retry_backoff)],
     ["Limits", limits(config)],
+    ["Priorities", priorities(config)],
+    ["Groups", groups(config.groups)],
+    ["Results", results(config.results)],
     ["Lifetime", lifetime(config)],
     ["Durability", durability(config)],
     ["Finished jobs", archive(config)],
@@ -64,6 +69,38 @@ function limits({max_in_flight: most, claim_rate: claimRate}) {
     parts.push(`At most ${count(claimRate.per_s)} jobs per second are claimed${burst}.`);
   }
   return parts.join(" ") || "Claims are not limited.";
+}
+
+function priorities({priority_ageing_ms: step}) {
+  return step > 0 ? `A job that waits is one level of priority higher after each ${duration(step)}.` : "";
+}
+
+function groups(config) {
+  if (!config) return "";
+  const {mode, weights, max_in_flight_per_group: most, rate_per_group: claimRate} = config;
+  const heavy = Object.entries(weights ?? {});
+  const parts = [
+    mode === "fifo"
+      ? "One job of a group at a time, in the order in which they were written."
+      : "Groups take turns, one job each.",
+  ];
+  if (heavy.length > 0) {
+    const listed = heavy.slice(0, WEIGHTS_SHOWN).map(([group, weight]) => `${group} gives ${count(weight)}`);
+    const rest = heavy.length > WEIGHTS_SHOWN ? `, and so on for ${counted(heavy.length - WEIGHTS_SHOWN, "other")}` : "";
+    parts.push(`In its turn ${listed.join(", ")}${rest}.`);
+  }
+  if (most > 0 && mode !== "fifo") parts.push(`At most ${counted(most, "job")} of a group in flight.`);
+  if (claimRate) {
+    const burst = claimRate.burst ? `, ${count(claimRate.burst)} at once` : "";
+    parts.push(`At most ${count(claimRate.per_s)} jobs of a group per second are claimed${burst}.`);
+  }
+  return parts.join(" ");
+}
+
+function results(config) {
+  if (!config) return "";
+  const {keep_ms: keep, max_bytes: bytes} = config;
+  return `What became of a job is kept for ${duration(keep)}, up to ${size(bytes)} in all.`;
 }
 
 function lifetime({ttl_ms: ttl, cap_records: records, cap_bytes: bytes, discard}) {

@@ -5,6 +5,7 @@ import {api, apiPath, can} from "../api.js";
 import {Dialog, Refusal} from "../parts/dialog.js";
 import {checkJson, JsonEditor} from "../parts/json_editor.js";
 import {notify} from "../parts/notices.js";
+import {PriorityField} from "../parts/priority.js";
 
 const UNITS = [
   ["s", 1000],
@@ -18,7 +19,7 @@ const drafts = new Map();
 /** @param {{queue: string, onClose: () => void}} props */
 export function EnqueueDialog({queue, onClose}) {
   const [draft, setDraft] = useState(
-    () => drafts.get(queue) ?? {text: "{\n  \n}", tag: "", key: "", delay: "", unit: "s", times: "1"},
+    () => drafts.get(queue) ?? {text: "{\n  \n}", tag: "", key: "", group: "", priority: "0", delay: "", unit: "s"},
   );
   const [isSending, setSending] = useState(false);
   const [error, setError] = useState(null);
@@ -86,6 +87,14 @@ export function EnqueueDialog({queue, onClose}) {
           >
           <small class="soft">Not claimable before</small>
         </div>
+        <${PriorityField} value=${draft.priority} onValue=${(priority) => change({priority})} />
+        <div class="field">
+          <label
+            ><span>Group</span
+            ><input value=${draft.group} onInput=${input("group")} autocomplete="off" spellcheck=${false}
+          /></label>
+          <small class="soft">The tenant or customer it belongs to</small>
+        </div>
       </div>
       <${Refusal} error=${error} doing="Not enqueued" />
       <div class="dialog-actions">
@@ -98,10 +107,12 @@ export function EnqueueDialog({queue, onClose}) {
   <//>`;
 }
 
-function recordOf({tag, key, delay, unit}, data) {
+function recordOf({tag, key, group, priority, delay, unit}, data) {
   const record = {data};
   if (tag !== "") record.tag = tag;
   if (key !== "") record.key = key;
+  if (group !== "") record.group = group;
+  if (priority !== "0") record.priority = Number(priority);
   const ms = Math.round(Number(delay || 0) * UNITS.find(([name]) => name === unit)[1]);
   if (ms > 0) record.delay_ms = ms;
   return record;
