@@ -26,6 +26,8 @@ FLAGS = {
     "ttl": "ttl_ms",
     "priority": "priority",
     "group": "group",
+    "batch": "batch",
+    "then": "then",
 }
 """What flags say of all records, by their names."""
 

@@ -6,6 +6,7 @@ Owns: what a line of input means, and how records are shown. Must not know: how 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections import deque
@@ -24,7 +25,7 @@ from logqueue.cli.terminal import Bar
 from logqueue.errors import TopicNotFound
 
 if TYPE_CHECKING:
-    from logqueue.client import Client
+    from logqueue.client import Client, NextStep
     from logqueue.shapes import Appended, Record, Tombstone
 
 CHUNK_DEFAULT = 1000
@@ -107,6 +108,13 @@ def _add_append(commands: Commands) -> None:
         "--priority", type=natural, metavar="N", help="queues: 0 to 9; a higher one goes first"
     )
     append.add_argument("--group", help="queues: whose jobs they are, where the queue has groups")
+    append.add_argument("--batch", help="queues: the batch that the jobs are in")
+    append.add_argument(
+        "--then",
+        type=_steps,
+        metavar="JSON",
+        help='queues: what follows each job: [{"topic": ..., "record": {"data": ...}}, ...]',
+    )
     append.add_argument(
         "--create", action="store_true", help="create the topic as a log if it does not exist"
     )
@@ -130,6 +138,22 @@ def _add_append(commands: Commands) -> None:
 
 
 # -- append --------------------------------------------------------------------------------------
+
+
+def _steps(text: str) -> list[NextStep]:
+    """The steps of a chain.
+
+    Raises:
+        argparse.ArgumentTypeError: It is something else.
+    """
+    import msgspec
+
+    from logqueue.client import NextStep
+
+    try:
+        return msgspec.convert(json.loads(text), list[NextStep], strict=True)
+    except (ValueError, msgspec.ValidationError) as error:
+        raise argparse.ArgumentTypeError(f"not a list of steps: {error}") from None
 
 
 def _append(arguments: argparse.Namespace) -> int:

@@ -60,18 +60,25 @@ class JobBatches:
         left: Jobs that are left, by batch; without those that have none.
         places: The topics where jobs of a batch are or were, by their numbers.
         due: Batches that are closed and have no jobs left, and whose end is to be decided.
+        ended: How many have ended.
     """
 
-    __slots__ = ("by_name", "due", "left", "places")
+    __slots__ = ("by_name", "due", "ended", "left", "places")
 
     def __init__(self) -> None:
         self.by_name: SortedDict[str, JobBatch] = SortedDict()
         self.left: dict[str, int] = {}
         self.places: dict[str, set[int]] = {}
         self.due: dict[str, None] = {}
+        self.ended = 0
 
     def __len__(self) -> int:
         return len(self.by_name)
+
+    @property
+    def running(self) -> int:
+        """How many have not ended."""
+        return len(self.by_name) - self.ended
 
     def find(self, name: str) -> JobBatch | None:
         """A batch by name, None when there is none."""
@@ -100,12 +107,16 @@ class JobBatches:
     # -- changes (by core/apply only) ------------------------------------------------------------
 
     def add(self, batch: JobBatch) -> None:
-        """Take in a batch."""
+        """Take in a batch; one of the same name goes."""
+        self.remove(batch.name)
         self.by_name[batch.name] = batch
+        self.ended += batch.ended_at > 0
 
     def remove(self, name: str) -> None:
         """Remove a batch."""
-        self.by_name.pop(name, None)
+        batch: JobBatch | None = self.by_name.pop(name, None)
+        if batch is not None:
+            self.ended -= batch.ended_at > 0
         self.due.pop(name, None)
         self.places.pop(name, None)
 

@@ -375,6 +375,7 @@ class Metrics(ev.RecordVisitor):
         yield from self._replica_metrics()
         yield from self._job_counters()
         yield from self._firing_counters()
+        yield from self._batch_counters()
         yield from self._request_metrics()
         yield from _process.collect()
 
@@ -428,6 +429,12 @@ class Metrics(ev.RecordVisitor):
                 "schedules_refused",
                 state.schedules.refused,
                 "Schedules whose firing was refused, and is tried again.",
+            ),
+            ("batches", len(state.batches), "Batches of jobs, with those that have ended."),
+            (
+                "batches_open",
+                state.batches.running,
+                "Batches of jobs that have not ended.",
             ),
             ("producers", len(state.producers), "Producers of transactional appends."),
             ("staged_bytes", state.staged_bytes, "Bytes that wait for the commit of their epoch."),
@@ -633,6 +640,19 @@ class Metrics(ev.RecordVisitor):
         for reason in ("nack", "handed_back", "disconnect", "postponed"):
             released.add_metric([reason], self.jobs_released[reason])
         yield released
+
+    def _batch_counters(self) -> Iterator[Metric]:
+        dispatcher = self._service.lifecycle.dispatcher
+        ends = dispatcher.batch_ends if dispatcher is not None else None
+        for name, value, text in (
+            ("batches_ended", ends.ended if ends else 0, "Batches of jobs that have ended."),
+            (
+                "batch_callbacks_refused",
+                ends.refused if ends else 0,
+                "Tries of callbacks of batches that were refused.",
+            ),
+        ):
+            yield CounterMetricFamily(PREFIX + name, text, value)
 
     def _firing_counters(self) -> Iterator[Metric]:
         dispatcher = self._service.lifecycle.dispatcher

@@ -45,6 +45,7 @@ def _batch_ended(state: State, event: ev.JobBatchEnded, segment: int) -> None:
     batch = state.batches.find(event.name)
     if batch is not None:
         batch.joined, batch.done = event.joined, event.done
+        state.batches.ended += not batch.ended_at
         batch.ended_at = event.at
         batch.error = None
         state.batches.due.pop(event.name, None)
