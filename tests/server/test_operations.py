@@ -30,6 +30,8 @@ BESIDE = {
     cmd.Forward,
     cmd.ExpireStaged,
     cmd.FireSchedule,
+    cmd.EndBatch,
+    cmd.ExpireBatches,
 }
 """Commands without an operation: portions of others, what time does, what routers do."""
 
