@@ -155,3 +155,23 @@ def test_the_config_is_in_words_and_edited_in_fields(page: Page, seed: Api) -> N
     dialog.get_by_role("button", name="Save the config").click()
     expect(words).not_to_contain_text("Groups take turns")
     assert "groups" not in ok(seed.state("tenants"))["config"]
+
+
+def test_groups_by_backlog_and_by_age(page: Page, seed: Api, queue: str) -> None:
+    for group, jobs in (("first", 1), (EVIL, 3), ("busy", 4)):
+        seed.append_many(queue, [{"data": 1, "group": group, "priority": jobs}] * jobs)
+    assert {job["group"] for job in seed.claimed(queue, "w7", max=2)} == {"first", EVIL}
+    page.goto(f"/ui/queues/{queue}")
+    table = page.get_by_role("region", name="Groups")
+    rows = table.get_by_role("row")
+    expect(rows).to_have_count(4)
+    expect(rows.nth(1)).to_contain_text("busy")
+    expect(rows.nth(1)).to_contain_text("may go")
+    expect(rows.nth(2)).to_contain_text(EVIL)
+    expect(rows.nth(3)).to_contain_text("in flight")
+    seed.claimed(queue, "w7", max=3)
+    expect(rows.filter(has_text=EVIL)).to_contain_text("must wait")
+    table.get_by_role("button", name="Oldest job").click()
+    expect(rows.nth(1)).to_contain_text(EVIL)
+    rows.nth(1).get_by_role("link", name=EVIL).click()
+    expect(page.get_by_text("3 jobs, all loaded")).to_be_visible()

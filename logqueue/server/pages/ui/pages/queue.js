@@ -18,6 +18,7 @@ import {QueueCharts} from "../queue/charts.js";
 import {ConfigDialog} from "../queue/config_dialog.js";
 import {configInWords} from "../queue/config_words.js";
 import {EnqueueDialog} from "../queue/enqueue_dialog.js";
+import {Groups} from "../queue/groups.js";
 import {PurgeDialog} from "../queue/purge_dialog.js";
 import {link, navigate} from "../router.js";
 
@@ -50,6 +51,7 @@ export default function QueuePage({params}) {
       <${States} queue=${queue} topic=${live ?? data?.queue} />
       ${type === "queue" && html`<${QueueCharts} queue=${queue} />`}
       ${type === "queue" && html`<${NextJobs} queue=${queue} />`}
+      ${data?.config.groups && html`<${Groups} queue=${queue} />`}
       <div class="columns">
         ${data && html`<${Config} config=${data.config} onEdit=${() => setOpen("config")} />`}
         <${Connections} queue=${queue} config=${data?.config} />
