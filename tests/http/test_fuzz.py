@@ -8,6 +8,7 @@ statuses and content types, replies of the documented shape, what breaks the doc
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -41,6 +42,8 @@ EXAMPLES = scaled(3, 50)
 BOUNDARIES_EACH = 1 if IS_THOROUGH else 4
 """Of so many boundaries of an operation one is tried, beginning at another one for each."""
 AUTHORIZED = {"Authorization": "Bearer full"}
+BODY_BYTES = 1 << 20
+"""What most operations take."""
 QUEUE, LOG, ROUTER = "fuzz.queue", "fuzz.log", "fuzz.router"
 
 GENERATION = GenerationConfig(
@@ -206,6 +209,9 @@ def beside_the_point(case: Case[Any], row: Operation) -> list[CheckFunction]:
     if meta is not None and not meta.is_negative_at(ParameterLocation.BODY):
         # Lenient on purpose: booleans and page sizes that are none mean the default, and a name
         # that no topic can have is simply absent.
+        checks.append(negative_data_rejection)
+    if len(json.dumps(case.body, default=str)) > BODY_BYTES:
+        # Refused for its size, whatever else is wrong with it.
         checks.append(negative_data_rejection)
     if row.name == "write_records" and isinstance(case.body, dict) and case.body.get("config"):
         # The config of a write counts only where the topic is absent.
