@@ -20,6 +20,7 @@ PATHS = {
     "dead letters": "/ui/dead-letters",
     "workers": "/ui/workers",
     "schedules": "/ui/schedules",
+    "batches": "/ui/batches",
     "logs": "/ui/log",
     "log": f"/ui/log/{LOG}",
     "server": "/ui/server",

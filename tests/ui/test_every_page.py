@@ -49,6 +49,8 @@ def topics(seed: Api) -> None:
     schedule: Json = {"topic": pages.QUEUE, "cron": "0 3 * * *", "timezone": "Europe/Berlin"}
     schedule |= {"record": {"data": {"to": "all"}}}
     ok(seed.json("PUT", "/v0/schedules/nightly", schedule), 201)
+    ok(seed.json("POST", "/v0/batches", {"name": "import"}), 201)
+    seed.append_many("payments", [{"data": n, "batch": "import"} for n in range(3)])
 
 
 @pytest.mark.parametrize("path", pages.PATHS.values(), ids=pages.PATHS.keys())

@@ -39,6 +39,7 @@ def topics(seed: Api) -> None:
         seed.reject(name, [1], f"worker of {name}", error=f"failed in {name}")
         schedule = {"topic": name, "every_ms": 86_400_000, "record": {"data": "secret"}}
         ok(seed.json("PUT", f"/v0/schedules/{name}", schedule), 201)
+        ok(seed.json("POST", "/v0/batches", {"name": name}), 201)
 
 
 def test_the_key_is_asked_for_once(page: Page, problems: Problems) -> None:
@@ -62,7 +63,7 @@ def test_the_key_is_asked_for_once(page: Page, problems: Problems) -> None:
 
 CHANGES = re.compile(
     r"(Pause|Resume|New queue|Purge|Edit|Append|Enqueue|Retry|Cancel|Delay|Hold|Release|Redrive"
-    r"|Drop|Return|Create|Set|Run|New schedule|Delete)\b"
+    r"|Drop|Return|Create|Set|Run|New schedule|Delete|Prioritize|Close the batch)\b"
 )
 """How the buttons begin that change something."""
 
@@ -78,6 +79,7 @@ CHANGES = re.compile(
         "/ui/workers",
         "/ui/schedules",
         "/ui/schedules?schedule=mine.mail",
+        "/ui/batches?batch=mine.mail",
         "/ui/log/mine.mail.dead",
         "/ui/server",
     ],
@@ -97,6 +99,7 @@ def test_a_key_for_a_prefix_sees_nothing_of_others(open_page: OpenPage) -> None:
         "/ui/dead-letters",
         "/ui/workers",
         "/ui/schedules",
+        "/ui/batches",
         "/ui/log",
         "/ui/server",
     ):

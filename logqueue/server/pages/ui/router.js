@@ -13,6 +13,7 @@ const ROUTES = [
   ["dead-letters", "dead_letters"],
   ["workers", "workers"],
   ["schedules", "schedules"],
+  ["batches", "batches"],
   ["log", "log"],
   ["log/:topic", "log"],
   ["server", "server"],

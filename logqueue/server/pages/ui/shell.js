@@ -18,6 +18,7 @@ const PLACES = [
   {label: "Dead letters", path: ["dead-letters"], pages: ["dead_letters"], key: "g d"},
   {label: "Workers", path: ["workers"], pages: ["workers"], key: "g w"},
   {label: "Schedules", path: ["schedules"], pages: ["schedules"], key: "g c"},
+  {label: "Batches", path: ["batches"], pages: ["batches"], key: "g b"},
   {label: "Log", path: ["log"], pages: ["log"], key: "g l"},
   {label: "Server", path: ["server"], pages: ["server"], key: "g s"},
 ];

@@ -188,7 +188,7 @@ function Facts({queue, data}) {
     ["Tag", tag !== undefined && html`<a href=${jobs({tag})}><bdi>${tag}</bdi></a>`],
     ["Priority", job.priority > 0 && html`<a href=${jobs({priority: job.priority})}>${String(job.priority)}</a>`],
     ["Group", job.group !== undefined && html`<a href=${jobs({group: job.group})}><bdi>${job.group}</bdi></a>`],
-    ["Batch", job.batch !== undefined && html`<bdi class="mono">${job.batch}</bdi>`],
+    ["Batch", job.batch !== undefined && html`<a href=${link(["batches"], {batch: job.batch})}><bdi>${job.batch}</bdi></a>`],
     ["Key", job.$key !== undefined && html`<bdi class="mono">${job.$key}</bdi>`],
     ["Data", bytes !== null && size(bytes)],
   ];
