@@ -124,6 +124,15 @@ def _add_reads(commands: Commands) -> None:
     )
     job.add_argument("queue")
     job.add_argument("seq", type=natural)
+    groups = commands.add_calling(
+        "groups",
+        _groups,
+        "list the groups of a queue: the most waiting jobs first, or the oldest",
+        examples=("logqueue groups mail", "logqueue groups mail --order age --limit 5"),
+    )
+    groups.add_argument("queue")
+    groups.add_argument("--order", choices=("backlog", "age"), default="backlog")
+    groups.add_argument("--limit", "-n", type=positive, default=20, help="up to 1000 (default: 20)")
     workers = commands.add_calling(
         "workers",
         _workers,
@@ -410,6 +419,41 @@ def _event_of(step: JobEvent) -> str:
     """A step in words, with where its copy is or where it came from."""
     words = step.event.replace("_", " ")
     return f"{words} ({step.topic} {step.seq})" if step.topic is not None else words
+
+
+def _groups(arguments: argparse.Namespace) -> int:
+    with connect(arguments) as client:
+        found = client.groups(arguments.queue, order=arguments.order, limit=arguments.limit)
+    if not found.groups:
+        raise NothingThere(f"no job of {arguments.queue} has a group, or the queue has no `groups`")
+    if arguments.json:
+        for group in found.groups:
+            output.json_line(group)
+        return exits.OK
+    output.table(
+        (
+            TableColumn("group"),
+            number("waiting"),
+            number("in flight"),
+            number("oldest seq"),
+            number("oldest ms"),
+            TableColumn("may go"),
+        ),
+        (
+            (
+                group.group,
+                group.waiting,
+                group.in_flight,
+                group.oldest_seq,
+                group.oldest_ms,
+                "no" if group.blocked else "yes",
+            )
+            for group in found.groups
+        ),
+    )
+    if found.count > len(found.groups):
+        output.say(f"{len(found.groups)} of about {found.count} groups")
+    return exits.OK
 
 
 def _workers(arguments: argparse.Namespace) -> int:

@@ -281,6 +281,17 @@ def test_a_queue_may_be_named_as_the_command(client: Client, cli: Cli) -> None:
     client.drop_topic("change")
 
 
+def test_groups_are_listed(client: Client, cli: Cli) -> None:
+    client.put_topic("tenants", type="queue", groups={"mode": "fair", "max_in_flight_per_group": 1})
+    assert cli("groups", "tenants").status == 3
+    client.append("tenants", [NewRecord(n, group="acme" if n else "tiny") for n in range(4)])
+    client.claim("tenants", max=2)
+    acme, tiny = cli("groups", "tenants", "--json").lines
+    assert (acme["group"], acme["waiting"], acme["blocked"]) == ("acme", 2, True)
+    assert (tiny["waiting"], tiny["in_flight"]) == (0, 1)
+    assert "acme" in cli("groups", "tenants", "--order", "age", "--limit", "1").out
+
+
 def test_workers_of_all_queues(client: Client, queue: str, cli: Cli) -> None:
     client.append(queue, [1, 2, 3], config={"type": "queue"})
     node = f"{queue}-node"
