@@ -9,6 +9,7 @@ from playwright.sync_api import Page, expect
 
 from tests.http.api import Api
 from tests.http.expect import Json, ok
+from tests.ui import pages
 from tests.ui.pages import wait, wait_live
 
 EVIL = "<img src=x onerror=alert(1)>"
@@ -57,6 +58,11 @@ def test_a_job_from_its_progress_to_its_result(page: Page, seed: Api, queue: str
     ok(seed.json("POST", f"/v0/topics/{queue}/extend", report))
     expect(page.get_by_label("Progress", exact=True)).to_contain_text(EVIL)
     expect(page.get_by_label("Progress", exact=True)).to_contain_text("50 %")
+    for path, table in ((f"/ui/queues/{queue}/jobs", queue), ("/ui/workers?node=w7", "in hand")):
+        pages.go(page, path)
+        row = page.get_by_role("table", name=table).get_by_role("row")
+        expect(row.filter(has_text=EVIL).filter(has_text="50 %")).to_be_visible()
+    open_job(page, queue, 1)
     body: Json = {"node": "w7", "seqs": [1], "lease_ids": [lease], "results": [{"sent": EVIL}]}
     ok(seed.json("POST", f"/v0/topics/{queue}/ack", body))
     expect(page.locator(".job-why")).to_contain_text("Done")

@@ -6,6 +6,7 @@ import {now} from "../clock.js";
 import {count, counted, rate} from "../format.js";
 import {Empty} from "../parts/empty.js";
 import {Page} from "../parts/page.js";
+import {HowFar} from "../parts/progress.js";
 import {Table} from "../parts/table.js";
 import {Age, Time} from "../parts/time.js";
 import {link, navigate} from "../router.js";
@@ -159,6 +160,8 @@ const JOB_COLUMNS = [
   },
 ];
 
+const PROGRESS = {key: "progress", label: "Progress", width: "150px", hideOnPhone: true, render: (row) => html`<${HowFar} job=${row} />`};
+
 function placeOf(row) {
   return link(["queues", row.topic, "jobs", row.$seq]);
 }
@@ -171,7 +174,7 @@ function Jobs({worker}) {
     <h2>${counted(total, "job")} in hand<span class="soft">${rest}</span></h2>
     <${Table}
       label="Jobs in hand"
-      columns=${JOB_COLUMNS}
+      columns=${jobs.some((job) => job.progress !== undefined || job.note !== undefined) ? [...JOB_COLUMNS, PROGRESS] : JOB_COLUMNS}
       rows=${jobs}
       rowKey=${(row) => `${row.$seq} ${row.topic}`}
       onOpen=${(row) => navigate(placeOf(row))}

@@ -12,6 +12,7 @@ import {ACTIONS, STATE_NAMES, markOf} from "../jobs/states.js";
 import {useKeys} from "../keyboard.js";
 import {Empty} from "../parts/empty.js";
 import {Page} from "../parts/page.js";
+import {HowFar} from "../parts/progress.js";
 import {Time} from "../parts/time.js";
 import {VirtualList} from "../parts/virtual_list.js";
 import {link, navigate, useQuery} from "../router.js";
@@ -178,7 +179,7 @@ function SelectionBar({selection, filters, onAct}) {
   </div>`;
 }
 
-/** Priority and group have columns where a job that is loaded has one. */
+/** Priority, group and progress have columns where a job that is loaded has one. */
 function columnsOf(queue, rows) {
   const columns = [
     {key: "seq", label: "Job", width: "78px", className: "seq", render: (job) => html`<a href=${link(["queues", queue, "jobs", job.$seq])}>${String(job.$seq)}</a>`},
@@ -186,6 +187,13 @@ function columnsOf(queue, rows) {
     {key: "age", label: "Age", width: "96px", align: "end", render: (job) => html`<span title=${new Date(job.$ts).toISOString()}>${duration(job.age_ms)}</span>`},
     {key: "deliveries", label: "Runs", width: "58px", align: "end", hideOnPhone: true, render: (job) => html`<span class=${job.deliveries ? "" : "zero"} title="Deliveries">${count(job.deliveries)}</span>`},
     {key: "until", label: "Until, worker", width: "146px", hideOnPhone: true, render: (job) => html`<${Place} job=${job} />`},
+    rows.some((job) => job.progress !== undefined || job.note !== undefined) && {
+      key: "progress",
+      label: "Progress",
+      width: "120px",
+      hideOnPhone: true,
+      render: (job) => html`<${HowFar} job=${job} />`,
+    },
     rows.some((job) => job.priority > 0) && {
       key: "priority",
       label: "Priority",

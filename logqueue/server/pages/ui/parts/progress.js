@@ -18,3 +18,10 @@ export function Progress({label, done, total, onStop}) {
     <progress aria-label=${label} value=${known ? done : null} max=${known ? Math.max(total, 1) : null} />
   </div>`;
 }
+
+/** How far a worker says that a job is, and its note, in a line. @param {{job: object}} props */
+export function HowFar({job: {progress, note}}) {
+  if (progress === undefined && !note) return null;
+  const percent = progress === undefined ? "" : `${Math.floor(progress * 100)} %`;
+  return html`<span title=${note}><span class="number">${percent}</span> <bdi class="soft">${note}</bdi></span>`;
+}
