@@ -126,6 +126,11 @@ class ClaimOrder:
         return None
 
     @property
+    def is_building(self) -> bool:
+        """Whether it is being made for jobs that were there before it."""
+        return self.built_to is not None
+
+    @property
     def has_blocked(self) -> bool:
         """Whether jobs that are ready may wait for others of their group."""
         return False

@@ -285,7 +285,7 @@ def _check_queue(topic: QueueTopic, next_lease: int) -> None:
     if held != queue.held.keys():
         raise Contradiction(f"{where}: holds")
     kept_back = check_order(topic, queue.order, reclaim) if queue.order is not None else set[int]()
-    if queue.is_building:
+    if queue.order is not None and queue.order.is_building:
         return
     claimable = reclaim - kept_back
     if not (claimable == set(queue.reclaim) and len(claimable) == len(queue.reclaim)):

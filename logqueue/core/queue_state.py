@@ -155,11 +155,6 @@ class QueueState:
         for bucket in self._grants.buckets():
             yield [grant for _, _, grant in bucket if grant.live]
 
-    @property
-    def is_building(self) -> bool:
-        """Whether the order of claims is being made for jobs that were there before it."""
-        return self.order is not None and self.order.built_to is not None
-
     def is_waiting(self, seq: int) -> bool:
         """Whether a live job is ready or delayed."""
         job = self.jobs.get(seq)

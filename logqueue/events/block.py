@@ -489,11 +489,6 @@ def is_plain(block: Block) -> bool:
     return block[1] < 1 << KEY and block[2] < 1 << DELAY and not block[3]
 
 
-def has_job_texts(block: bytes) -> bool:
-    """Whether any record of a block has a text that only jobs have."""
-    return block[1] >= 1 << KEY
-
-
 def is_moved(block: bytes) -> bool:
     """Whether a block brings its own seqs and times, as one does that was rewritten."""
     return block[2] & _MOVED != 0

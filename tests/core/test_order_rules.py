@@ -130,7 +130,8 @@ def test_another_mode_for_jobs_that_are_there(monkeypatch: pytest.MonkeyPatch) -
     topic = world.state.queue("q")
 
     def is_building() -> bool:
-        return topic.queue.is_building
+        order = topic.queue.order
+        return order is not None and order.is_building
 
     steps = 0
     while is_building():

@@ -12,9 +12,8 @@ from typing import Annotated
 
 import msgspec
 
-from logqueue.api.bodies.reader import U32, BodyReader, without_blanks
+from logqueue.api.bodies.reader import U32, BodyReader
 from logqueue.api.bodies.records import AppendBody, JobsBody, StrictJobBody, append_command
-from logqueue.api.bodies.unknown_members import Ignore
 from logqueue.core import commands as cmd
 from logqueue.errors import BatchTooLarge, InvalidRequest, RecordTooLarge, quoted
 from logqueue.model import limits
@@ -50,11 +49,13 @@ class _PlainFollowUp(AppendBody, kw_only=True, forbid_unknown_fields=True):
     """The write of most acks that write."""
 
     topic: str
+    config: None = None
 
 
 class _StrictFollowUp(FollowUpBody, kw_only=True, forbid_unknown_fields=True):
-    """Every write of an ack without unknown members."""
+    """Every write of an ack without unknown members. A config may have some: it has none."""
 
+    config: None = None
     records: Sequence[StrictJobBody]
 
 
@@ -68,11 +69,6 @@ class _StrictAck(AckBody, forbid_unknown_fields=True):
     """Every ack without unknown members."""
 
     append: list[_StrictFollowUp] = []  # type: ignore[assignment]
-
-
-def _has_config(body: AckBody) -> bool:
-    """Whether it has structs inside it that allow unknown members."""
-    return any(follow_up.config is not None for follow_up in body.append)
 
 
 class NackBody(msgspec.Struct):
@@ -110,25 +106,10 @@ class ExtendBody(msgspec.Struct):
 SettleBody = AckBody | NackBody | RejectBody | ExtendBody
 
 read_claim_body = BodyReader(ClaimBody).read
-_read_ack_body = BodyReader(AckBody, _PlainAck, _StrictAck, is_open=_has_config).read
+read_ack_body = BodyReader(AckBody, _PlainAck, _StrictAck, strips_blanks=True).read
 read_nack_body = BodyReader(NackBody).read
 read_reject_body = BodyReader(RejectBody).read
 read_extend_body = BodyReader(ExtendBody).read
-
-
-def read_ack_body(body: bytes, ignore: Ignore | None = None) -> AckBody:
-    """Decode the body of an ack.
-
-    Raises:
-        InvalidRequest: Not JSON, a wrong type, or a number out of range.
-    """
-    decoded: AckBody = _read_ack_body(body, ignore)
-    if decoded.append or decoded.results:
-        # Only payloads must have no blanks.
-        stripped = without_blanks(body)
-        if stripped is not body:
-            decoded = _read_ack_body(stripped)
-    return decoded
 
 
 def follow_ups(body: AckBody) -> tuple[cmd.Append, ...]:
@@ -207,24 +188,21 @@ def settle_tokens(body: SettleBody) -> list[int | None] | None:
     return tokens or None
 
 
-def results_of(body: AckBody) -> list[bytes] | None:
-    """What an ack says its jobs came to: compact JSON, b"" for null; None when it says nothing.
+def results_of(given: Sequence[msgspec.Raw], seqs: Sequence[int]) -> list[bytes]:
+    """What an ack says its jobs came to: compact JSON, b"" for null.
 
     Raises:
         InvalidRequest: Not one for each seq.
         RecordTooLarge: One is too large to keep.
     """
-    given = body.results
-    if given is None:
-        return None
-    if len(given) != len(body.seqs):
+    if len(given) != len(seqs):
         raise InvalidRequest(
-            f"`results` has {len(given)} entries for {len(body.seqs)} seqs; give one for each "
+            f"`results` has {len(given)} entries for {len(seqs)} seqs; give one for each "
             "(null where there is none), or leave the field out"
         )
     results: list[bytes] = []
-    for seq, raw in zip(body.seqs, given, strict=True):
-        result = without_blanks(bytes(raw))
+    for seq, raw in zip(seqs, given, strict=True):
+        result = bytes(raw)
         if len(result) > limits.RESULT_BYTES_MAX:
             raise RecordTooLarge(
                 f"the result of job {seq} has {len(result)} bytes; at most "

@@ -57,9 +57,10 @@ def take_in(
     if isinstance(topic, QueueTopic) and topic.queue.cursor > event.first_seq:
         topic.queue.rewind(event.first_seq)
     if batch is not None:
-        state.batches.join(batch.block)
         # Logs from before the event had its size are still read.
         topic.insert(batch, event.size or BlockView(batch.block).size_total())
+        if topic.attributes is not None:
+            state.batches.join(batch.block)
     topic.head = event.first_seq + event.count - 1
     topic.last_write_at = event.at
     topic.seqs_reserved = max(topic.seqs_reserved, event.seqs_reserved)

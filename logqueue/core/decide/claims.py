@@ -205,10 +205,12 @@ def _fill(topic: QueueTopic, jobs: cmd.ClaimedJobs) -> None:
         view = blocks.BlockView(batch.block)
         before, count = len(jobs.data), len(places)
         if isinstance(places, range):
-            jobs.times.extend(batch.times_at(places.start, places.stop))
+            start, end = places.start, places.stop
+            jobs.times.extend(batch.times_at(start, end))
+            jobs.data.extend(view.column(blocks.DATA, start, end) or ())
         else:
             jobs.times.extend(map(batch.ts_at, places))
-        jobs.data.extend(view.texts_at(blocks.DATA, places) or ())
+            jobs.data.extend(view.texts_at(blocks.DATA, places) or ())
         if view.has_data_only and not view.number_bits and count == len(jobs.seqs):
             # By far the most frequent case: neighbours with nothing but data.
             break
@@ -659,7 +661,7 @@ def _ahead_in_order(topic: QueueTopic, order: ClaimOrder, seq: int, now: int) ->
     if seq in picked:
         return Ahead(picked.index(seq), True)
     is_whole = len(picked) < AHEAD_SCANNED_MAX and not sift.is_over and not low.stop
-    return Ahead(len(picked), False, is_whole and not topic.queue.is_building)
+    return Ahead(len(picked), False, is_whole and not order.is_building)
 
 
 def _oldest_ready(topic: QueueTopic, now: int) -> int:

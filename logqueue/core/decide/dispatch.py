@@ -29,7 +29,7 @@ from logqueue.core.decide.redrive import redrive
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
-from logqueue.events.block import FOLLOW, has_job_texts
+from logqueue.events.block import FOLLOW, KEY
 
 C = TypeVar("C", bound=cmd.Command[Any])
 R = TypeVar("R")
@@ -66,14 +66,13 @@ def joining(state: State, commands: Sequence[cmd.Command[Any]]) -> int:
     if topic is None or kind not in _TOGETHER:
         return 0
     if kind is cmd.Append:
+        # What only jobs have is refused for a log; what follows a job is checked by itself.
+        texts_end = 1 << (FOLLOW if isinstance(topic, QueueTopic) else KEY)
         for count, command in enumerate(commands):
             assert isinstance(command, cmd.Append)
             has_numbers = command.block[2] or command.block[3]
-            follows = command.block[1] >> FOLLOW & 1
-            is_refused = follows or (
-                has_job_texts(command.block) and not isinstance(topic, QueueTopic)
-            )
-            if command.key is not None or command.keyed or has_numbers or is_refused:
+            is_alone = has_numbers or command.block[1] >= texts_end
+            if command.key is not None or command.keyed or is_alone:
                 return count
     elif kind is cmd.AckJobs:
         if topic.config.archive is not None or topic.has_steps:

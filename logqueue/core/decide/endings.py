@@ -9,7 +9,7 @@ Copy and removal are events of one decision, thus one frame of the log: never on
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Literal
 
@@ -61,11 +61,9 @@ def finish(
     return events
 
 
-def _batches_of(topic: Topic, seqs: Iterable[int]) -> list[tuple[str, int]]:
-    """How many of some live jobs are in which batch."""
-    if topic.attributes is None or not topic.attributes.members:
-        return []
-    found = Counter(batch_of(topic.follow_of(seq)) for seq in seqs)
+def _batches_of(topic: Topic, seqs: Iterable[int], gone: Container[int]) -> list[tuple[str, int]]:
+    """How many of some jobs are in which batch, without those that are gone."""
+    found = Counter(batch_of(topic.follow_of(seq)) for seq in seqs if seq not in gone)
     return [(name, count) for name, count in found.items() if name is not None]
 
 
@@ -102,13 +100,14 @@ def acked(
             }
             for are_gone in (False, True)
         ]
+    has_members = topic.attributes is not None and bool(topic.attributes.members)
     events: list[ev.Event] = []
     for part in parts:
         together = [*chain.from_iterable(part.values())]
         shares = [(node, len(its)) for node, its in part.items() if its]
         node, shares = (shares[0][0], []) if len(shares) == 1 else ("", shares)
         orphans = len(gone.intersection(together)) if gone else 0
-        done = _batches_of(topic, (seq for seq in together if seq not in gone))
+        done = _batches_of(topic, together, gone) if has_members else []
         events.append(ev.JobsAcked(now, topic.number, node, together, orphans, shares, done))
     if queue.ended is not None:
         kept = [(seq, result) for seq, result in results if result and seq not in gone]

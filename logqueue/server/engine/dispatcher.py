@@ -728,7 +728,8 @@ class Dispatcher:
         that follows from it, or from the time: copies, expiries, evictions."""
         if changes or event.ends_topic:
             self.workers.event(event, changes)
-            self.waiting_reads.note(event, changes)
+            if event.topic in self.waiting_reads.by_job:
+                self.waiting_reads.note(event, changes)
         if topic is None or not event.wakes_readers:
             return
         is_read = topic.name in self.waiting_reads.by_topic

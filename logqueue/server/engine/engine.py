@@ -188,9 +188,10 @@ class Engine:
         if isinstance(command, cmd.AckJobs) and topic is not None:
             # Room that is left to acks is not for writes that come with them.
             may_use_spare = False if command.append else None
-            for written in topics_written(state, command):
-                replacing.finish(state, written)
-                self._advance_time(written, now)
+            if command.append or topic.has_steps:
+                for written in topics_written(state, command):
+                    replacing.finish(state, written)
+                    self._advance_time(written, now)
         if isinstance(command, cmd.CommitEpoch):
             for part in restaged_ahead(state, command):
                 self._commit(part)
@@ -215,8 +216,12 @@ class Engine:
             if other is not topic and other.replacing:
                 self._note_lagging(other)
         if topic is not None and events:
-            queue = topic.queue if isinstance(topic, QueueTopic) else None
-            if topic.replacing or (queue is not None and (queue.returning or queue.is_building)):
+            is_lagging = bool(topic.replacing)
+            if isinstance(topic, QueueTopic):
+                order = topic.queue.order
+                is_building = order is not None and order.is_building
+                is_lagging = is_lagging or topic.queue.returning > 0 or is_building
+            if is_lagging:
                 self._advance_time(topic, now)
             if topic.attributes is not None or topic.config.ttl_ms or topic.is_trimming:
                 # A job that came back to a key that a newer one has ends before it is visible.
@@ -665,4 +670,4 @@ def _is_short_of_returning(topic: Topic) -> bool:
         return False
     queue = topic.queue
     is_short = queue.returning > 0 and len(queue.reclaim) < limits.CLAIMED_PER_PASS_MAX
-    return is_short or queue.is_building
+    return is_short or (queue.order is not None and queue.order.is_building)

@@ -47,12 +47,14 @@ class WaitingReads:
 
     Attributes:
         by_topic: Futures of those that wait for any change, by the name of the topic.
+        by_job: Futures of those that wait for the ends of jobs, by the number of their queue and
+            their seqs.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self.by_topic: dict[str, set[Read]] = {}
-        self._by_job: dict[int, dict[int, set[Read]]] = {}
+        self.by_job: dict[int, dict[int, set[Read]]] = {}
         self._woken = _Woken(loop)
 
     def next_change(self, topic: str) -> Read:
@@ -73,7 +75,7 @@ class WaitingReads:
         """A future for the next end of any of some jobs, by the number of their queue. Cancel it
         when it is not needed."""
         read: Read = self._loop.create_future()
-        jobs = self._by_job.setdefault(topic, {})
+        jobs = self.by_job.setdefault(topic, {})
         for seq in seqs:
             jobs.setdefault(seq, set()).add(read)
 
@@ -84,8 +86,8 @@ class WaitingReads:
                     reads.discard(done)
                     if not reads:
                         del jobs[seq]
-            if not jobs and self._by_job.get(topic) is jobs:
-                del self._by_job[topic]
+            if not jobs and self.by_job.get(topic) is jobs:
+                del self.by_job[topic]
 
         read.add_done_callback(forget)
         return read
@@ -98,7 +100,7 @@ class WaitingReads:
 
     def note(self, event: ev.Event, changes: Iterable[ev.JobChange]) -> None:
         """An event was applied: those who wait for jobs that it ends go on."""
-        jobs = self._by_job.get(event.topic)
+        jobs = self.by_job.get(event.topic)
         if jobs is None:
             return
         ended: set[int] = set()
@@ -116,5 +118,5 @@ class WaitingReads:
         """All go on."""
         for topic in [*self.by_topic]:
             self.wake(topic)
-        waiting = [reads for jobs in self._by_job.values() for reads in jobs.values()]
+        waiting = [reads for jobs in self.by_job.values() for reads in jobs.values()]
         self._woken.add({read for reads in waiting for read in reads})

@@ -44,7 +44,8 @@ class QueueRoutes:
         body = queue_bodies.read_ack_body(request.body, request.ignore)
         tokens = queue_bodies.settle_tokens(body)
         append = self._follow_ups(dispatcher, request, body) if body.append else ()
-        results = queue_bodies.results_of(body)
+        given = body.results
+        results = None if given is None else queue_bodies.results_of(given, body.seqs)
         command = cmd.AckJobs(request.name, body.node, body.seqs, tokens, results, append)
         return dispatcher.submit(command, _acked, (request, dispatcher.engine, append))
 

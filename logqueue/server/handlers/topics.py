@@ -195,7 +195,8 @@ class TopicRoutes:
         if body.config is not None:
             require_config_allowed(dispatcher, request.key, request.name, body.config)
         command = record_bodies.append_command(request.name, body, header_key)
-        require_follow_allowed(request.key, command.block)
+        if request.key is not None:
+            require_follow_allowed(request.key, command.block)
         return dispatcher.submit(command, _appended, (request, engine))
 
     @serves("read_records")
