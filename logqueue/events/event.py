@@ -145,6 +145,9 @@ class Event(msgspec.Struct, frozen=True, array_like=True):
     def visit_records(self, to: RecordVisitor) -> None:
         """Say what it means for records, in order. Nothing by default."""
 
+    def visit_plans(self, to: PlanVisitor) -> None:
+        """Say what it means for schedules and batches of jobs. Nothing by default."""
+
     def job_changes(self) -> Iterable[JobChange]:
         """What it means for jobs, if the topic is a queue. Nothing by default."""
         return ()
@@ -205,6 +208,39 @@ class TopicVisitor:
     ) -> None:
         """Topics, routers and producers as they are at this place in the log; `clean` at an
         orderly end."""
+
+
+class PlanVisitor:
+    """Learns from events about schedules and batches of jobs. Each method does nothing by default.
+
+    Every method gets the event first, for its time and the number of its topic.
+    """
+
+    def schedule_set(self, event: Event, name: str, next_at: int) -> None:
+        """A schedule exists, and fires next at this time; 0 for never."""
+
+    def schedule_removed(self, event: Event, name: str) -> None:
+        """A schedule is gone."""
+
+    def schedule_fired(
+        self, event: Event, name: str, scheduled_for: int, next_at: int, seq: int, result: str
+    ) -> None:
+        """A schedule has fired; what it wrote is in the events before this one."""
+
+    def schedule_advanced(self, event: Event, name: str, next_at: int) -> None:
+        """Firings of a schedule were passed over."""
+
+    def batch_opened(self, event: Event, name: str, on_done: str, on_problem: str) -> None:
+        """A batch of jobs exists, with the topics of its callbacks; "" for none."""
+
+    def batch_closed(self, event: Event, name: str) -> None:
+        """A batch is closed."""
+
+    def batch_ended(self, event: Event, name: str, joined: int, done: int) -> None:
+        """A batch has ended; its callback is in the events before this one."""
+
+    def batch_removed(self, event: Event, name: str) -> None:
+        """A batch is gone."""
 
 
 class RecordVisitor:

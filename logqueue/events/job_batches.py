@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from logqueue.events.event import JOBS, Event, LoggedWhen, SpaceEffect, SyncedWhen
+from logqueue.events.event import JOBS, Event, LoggedWhen, PlanVisitor, SpaceEffect, SyncedWhen
 from logqueue.model.job_batch import BatchCallback
 
 
@@ -25,6 +25,11 @@ class JobBatchOpened(Event, frozen=True, array_like=True, tag=44):
     on_done: BatchCallback | None
     on_problem: BatchCallback | None
 
+    def visit_plans(self, to: PlanVisitor) -> None:
+        """See `Event.visit_plans`."""
+        done, problem = (c.topic if c is not None else "" for c in (self.on_done, self.on_problem))
+        to.batch_opened(self, self.name, done, problem)
+
 
 class JobBatchClosed(Event, frozen=True, array_like=True, tag=45):
     """No job joins a batch any longer, but while jobs of it are left."""
@@ -36,6 +41,10 @@ class JobBatchClosed(Event, frozen=True, array_like=True, tag=45):
     changes_topology: ClassVar[bool] = True
 
     name: str
+
+    def visit_plans(self, to: PlanVisitor) -> None:
+        """See `Event.visit_plans`."""
+        to.batch_closed(self, self.name)
 
 
 class JobBatchEnded(Event, frozen=True, array_like=True, tag=46):
@@ -55,6 +64,10 @@ class JobBatchEnded(Event, frozen=True, array_like=True, tag=46):
     joined: int
     done: int
 
+    def visit_plans(self, to: PlanVisitor) -> None:
+        """See `Event.visit_plans`."""
+        to.batch_ended(self, self.name, self.joined, self.done)
+
 
 class JobBatchRemoved(Event, frozen=True, array_like=True, tag=47):
     """A batch is gone."""
@@ -67,3 +80,7 @@ class JobBatchRemoved(Event, frozen=True, array_like=True, tag=47):
     changes_topology: ClassVar[bool] = True
 
     name: str
+
+    def visit_plans(self, to: PlanVisitor) -> None:
+        """See `Event.visit_plans`."""
+        to.batch_removed(self, self.name)

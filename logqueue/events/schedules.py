@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from logqueue.events.event import JOBS, Event, LoggedWhen, SyncedWhen
+from logqueue.events.event import JOBS, Event, LoggedWhen, PlanVisitor, SyncedWhen
 from logqueue.model.schedule import FiringResult, ScheduleOptions
 
 
@@ -26,6 +26,10 @@ class ScheduleSet(Event, frozen=True, array_like=True, tag=48):
     paused: bool
     next_at: int
 
+    def visit_plans(self, to: PlanVisitor) -> None:
+        """See `Event.visit_plans`."""
+        to.schedule_set(self, self.name, self.next_at)
+
 
 class ScheduleRemoved(Event, frozen=True, array_like=True, tag=49):
     """A schedule is gone; what it wrote stays. `topic` is 0."""
@@ -37,6 +41,10 @@ class ScheduleRemoved(Event, frozen=True, array_like=True, tag=49):
     changes_topology: ClassVar[bool] = True
 
     name: str
+
+    def visit_plans(self, to: PlanVisitor) -> None:
+        """See `Event.visit_plans`."""
+        to.schedule_removed(self, self.name)
 
 
 class ScheduleFired(Event, frozen=True, array_like=True, tag=50):
@@ -61,6 +69,10 @@ class ScheduleFired(Event, frozen=True, array_like=True, tag=50):
     result: FiringResult = "created"
     missed: int = 0
 
+    def visit_plans(self, to: PlanVisitor) -> None:
+        """See `Event.visit_plans`."""
+        to.schedule_fired(self, self.name, self.scheduled_for, self.next_at, self.seq, self.result)
+
 
 class ScheduleAdvanced(Event, frozen=True, array_like=True, tag=51):
     """Firings of a schedule are passed over. `topic` is 0.
@@ -78,3 +90,7 @@ class ScheduleAdvanced(Event, frozen=True, array_like=True, tag=51):
     name: str
     next_at: int
     missed: int
+
+    def visit_plans(self, to: PlanVisitor) -> None:
+        """See `Event.visit_plans`."""
+        to.schedule_advanced(self, self.name, self.next_at)

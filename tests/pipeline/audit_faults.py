@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from logqueue import events as ev
-from logqueue.model.config import TopicOptions
+from logqueue.events import block as blocks
+from logqueue.model.config import GroupOptions, TopicOptions
 from tests.spark.crafted import CraftedLog, appended, archived_meta, dead_letter_meta
 
 QUEUE = {"type": "queue", "durability": "fsync"}
@@ -118,6 +119,20 @@ def _redriven(log: CraftedLog, topic: int, name: str) -> None:
         log.log(appended(log.at, topic, first, 1), removed)
 
 
+def grouped(log: CraftedLog, topic: int, first: int, *groups: str) -> None:
+    """Jobs in groups; "" for none."""
+    data = [b"1" for _ in groups]
+    texts = [data, *[None] * 4, [blocks.write_string(g) if g else b"" for g in groups]]
+    block = blocks.pack(texts)
+    log.log(ev.RecordsAppended(log.at, topic, first, len(groups), block, size=1))
+
+
+def _group_out_of_order(log: CraftedLog, topic: int, name: str) -> None:
+    log.topic(topic, name, **QUEUE, groups=GroupOptions("fifo"))
+    grouped(log, topic, 1, "a", "b", "a")
+    log.claim(topic, 2, 3)
+
+
 FAULTS: list[tuple[Callable[[CraftedLog, int, str], None], list[tuple[str, str, int, int]]]] = [
     (_gap, [("seq_contiguous", "", 6, 7)]),
     (_twice, [("seq_unique", "", 4, 5)]),
@@ -134,6 +149,7 @@ FAULTS: list[tuple[Callable[[CraftedLog, int, str], None], list[tuple[str, str, 
     ),
     (_archived, [("archive_copy", "", 2, 3), ("archive_copy", "", 4, 4)]),
     (_redriven, [("redrive_once", ".dead", 1, 1)]),
+    (_group_out_of_order, [("group_order", "", 3, 3)]),
     # Last, as jobs that live through a set-back of the clock are given as much time.
     (_back, [("time_order", "", 81, 82)]),
 ]  # fmt: skip

@@ -47,6 +47,8 @@ def row_as_told(row: Row) -> dict[str, Any]:
         "data": data.decode(),
         "size": len(data) + len(meta),
         "not_before": at(due) if due else None,
+        "priority": None,
+        "group": None,
     }
 
 
@@ -122,6 +124,21 @@ def segment_of(directory: Path, *batches: bytes, counts: list[int] | None = None
     log.close()
     [path] = directory.glob("*.wal")
     return path.read_bytes()
+
+
+@pytest.mark.parametrize("large_from", [1, 64])
+def test_priority_and_group_are_columns(
+    tmp_path: Path, large_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrow_columns, "LARGE_RECORDS_MIN", large_from)
+    groups = [blocks.write_string("a\u00e9"), b"", blocks.write_string('q"')]
+    with_both = blocks.pack([[b"1"] * 3, *[None] * 4, groups], numbers={blocks.PRIORITY: [0, 9, 3]})
+    data = segment_of(tmp_path, blocks.pack_bare([b"1"]), with_both)
+    read, _ = reading(data)
+    rows = [row for batch in record_batches(data, read) for row in batch.to_pylist()]
+    assert [(row["seq"], row["priority"], row["group"]) for row in rows] == [
+        (1, None, None), (2, None, "a\u00e9"), (3, 9, None), (4, 3, 'q"'),
+    ]  # fmt: skip
 
 
 def reading(data: bytes) -> tuple[SegmentRead, SegmentIndex]:
@@ -206,7 +223,7 @@ def malformed() -> list[bytes]:
         good[:8] + b"\x04\x00\x00\x00\x03\x00\x00\x00" + good[16:],
         good[:-1],
         b"\x02" + good[1:],
-        b"\x01\x40" + good[2:],
+        b"\x01\x80" + good[2:],
         many[:8] + b"\xff\xff\xff\x7f" + many[12:],
         many[:-1],
         many[:60],

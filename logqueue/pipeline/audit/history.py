@@ -14,13 +14,14 @@ Seqs may have holes, and the log records each legitimate one:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from logqueue.events import ProducerSnapshot, RouterSnapshot, TopicSnapshot
 from logqueue.model.config import TopicOptions
 from logqueue.pipeline.audit.frames import JOBS, LEASES, FrameProblem
 from logqueue.pipeline.audit.orders import OrderSet
+from logqueue.pipeline.audit.plan_history import PlanHistory
 from logqueue.pipeline.audit.steps import SegmentSteps, Times
 from logqueue.segments import ranges as seq_ranges
 from logqueue.segments.ranges import Ranges
@@ -44,6 +45,7 @@ class Instance:
         bound_max: Highest `max_deliveries` that a record brought of its own.
         has_removals: Whether records of it went otherwise than as jobs do.
         redriven: (order, seqs, copies in the same transaction) of dead letters that went back.
+        regrouped: By seq, (order, group) of keyed writes that put a job into a group.
     """
 
     number: int
@@ -62,6 +64,7 @@ class Instance:
     bound_max: int = 0
     has_removals: bool = False
     redriven: list[tuple[int, list[int], int]] = field(default_factory=list)
+    regrouped: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
 
     @property
     def is_queue(self) -> bool:
@@ -132,6 +135,7 @@ class AuditHistory:
         self.instances: dict[int, Instance] = {}
         self.edges: dict[int, Edge] = {}
         self.producers: dict[str, Epochs] = {}
+        self.plans = PlanHistory()
         self.orders = OrderSet()
         self.problems: list[FrameProblem] = []
         self.is_partial = False
@@ -180,7 +184,7 @@ class AuditHistory:
         if segment.file.log == JOBS:
             self.is_stopped = segment.is_stopped
         for name, *given in segment.steps:
-            getattr(self, name)(*given)
+            getattr(self.plans if hasattr(PlanHistory, name) else self, name)(*given)
         for number, bound in segment.bounds.items():
             inst = self._instance(number)
             inst.bound_max = max(inst.bound_max, bound)
@@ -385,6 +389,12 @@ class AuditHistory:
         """Seqs were promised never to be given twice."""
         inst = self._instance(number)
         inst.reserved = max(inst.reserved, last)
+
+    def regrouped(self, number: int, order: int, groups: Mapping[int, int]) -> None:
+        """Jobs got a group, or none, with new content."""
+        known = self._instance(number).regrouped
+        for seq, group in groups.items():
+            known.setdefault(seq, []).append((order, group))
 
     def redriven(self, number: int, order: int, seqs: list[int], copies: int) -> None:
         """Dead letters went back to their queues."""

@@ -24,16 +24,20 @@ from logqueue.pipeline.audit import (
     comparison,
     copies,
     findings,
+    group_order,
     log,
+    plans,
     producers,
     record_rules,
     rules,
 )
 from logqueue.pipeline.audit.findings import Finding
+from logqueue.pipeline.audit.group_rows import GROUP_COLUMNS, GROUPED, HAPPENED, QueueRows
 from logqueue.pipeline.audit.history import AuditHistory, Instance
-from logqueue.pipeline.audit.job_rows import RowsPlan, buckets_for
+from logqueue.pipeline.audit.job_rows import EVENT_COLUMNS, RowsPlan, buckets_for
 from logqueue.pipeline.audit.job_rules import AuditedQueue, JobContext
 from logqueue.pipeline.audit.log import SegmentSource
+from logqueue.pipeline.audit.queue_events import QueueEvents, QueueTables
 from logqueue.pipeline.audit.record_runs import RUN_COLUMNS, RUNS, runs_of
 from logqueue.pipeline.audit.tasks import DeadLetters, TimesBack
 from logqueue.pipeline.audit.verdicts import Verdict
@@ -53,14 +57,18 @@ RULES: Final = (
     *rules.LEASE_RULES,
     *rules.COPY_RULES,
     *producers.RULES,
+    *group_order.RULES,
+    *plans.RULES,
 )
 STEPS_MAX: Final = 200
 """Steps back of the clock that the rules about jobs make allowance for, the largest ones."""
 BIGINT_MAX: Final = (1 << 63) - 1
 _COPIES: Final = frozenset(rule.name for rule in rules.COPY_RULES)
+_OF_QUEUES: Final = frozenset(rule.name for rule in (*group_order.RULES, *plans.RULES))
 _OF_HISTORY: Final = (
     frozenset(rule.name for rule in (*log.RULES, *producers.RULES))
     | _COPIES
+    | _OF_QUEUES
     | {"deliveries_max", "claim_paused"}
 )
 _OF_ARCHIVE: Final = frozenset(rule.name for rule in archive.RULES)
@@ -91,6 +99,11 @@ class AuditEngine(Protocol):
         self, columns: Sequence[str], function: BatchFunction, schema: pa.Schema
     ) -> pa.Table:
         """What a function makes of the records of each task; small, as all of it comes back."""
+
+    def map_events(
+        self, columns: Sequence[str], function: BatchFunction, schema: pa.Schema
+    ) -> pa.Table:
+        """The same of lease events."""
 
     def jobs(self, plan: RowsPlan) -> JobTable:
         """The rows that a plan asks for."""
@@ -129,7 +142,7 @@ def run_audit(
     run.check_files()
     if run.damaged:
         run.skip(run.asked - _OF_HISTORY - _OF_ARCHIVE, "the log or its archive is damaged")
-        run.skip(run.asked & _COPIES, "the log is damaged")
+        run.skip(run.asked & (_COPIES | _OF_QUEUES), "the log is damaged")
     else:
         run.check_rows(against)
     found = findings.distinct(f for f in run.found if f.rule in run.asked)
@@ -262,6 +275,8 @@ class _AuditRun:
             self._judge_jobs(records)
         if "redrive_once" in self.asked and self.history is not None:
             self._judge_redriven(self.history)
+        if self.asked & _OF_QUEUES and self.history is not None:
+            self._judge_queues(self.history)
         if against is None:
             self.skip(["same_records"], "there is no other place to compare with (against)")
         elif "same_records" in self.asked:
@@ -370,6 +385,35 @@ class _AuditRun:
             for topic, ranges in _ranges_by_topic(self.found, name).items():
                 broken[topic] = broken.get(topic, 0) + seq_ranges.count(ranges)
         self.account = account.summed(counted, self.instances, broken)
+
+    def _judge_queues(self, history: AuditHistory) -> None:
+        """Rules that look at several jobs of a queue at once."""
+        self.found += plans.findings(history.plans, history.instances, self.covers)
+        fifo = {
+            inst.log_id: group_order.fifo_queue(
+                inst, ranges, history.lost_orders(), history.set_back
+            )
+            for inst in history.instances.values()
+            if self.covers(inst.name) and (ranges := group_order.fifo_ranges(inst, _times))
+        }
+        members = plans.members(history.plans, history.instances, self.covers)
+        ids = sorted({*fifo, *members})
+        if not ids:
+            return
+        self.note("checking groups and batches of jobs", None)
+        task = QueueRows(ids, history.certain_order)
+        happened = self.engine.map_events(EVENT_COLUMNS, task.happened, HAPPENED)
+        ends = QueueTables(happened)
+        if fifo:
+            table = self.engine.map_records(GROUP_COLUMNS, QueueRows([*fifo]).grouped, GROUPED)
+            grouped = QueueTables(table)
+        for place, log_id in enumerate(ids):
+            inst = self.instances[log_id]
+            events = QueueEvents(ends.of(place), inst.dropped)
+            if log_id in fifo:
+                jobs = grouped.of([*fifo].index(log_id))
+                self.found += group_order.findings(inst.name, jobs, events, fifo[log_id])
+            self.found += plans.member_findings(inst, members.get(log_id, ()), events)
 
     def _judge_redriven(self, history: AuditHistory) -> None:
         instances, wanted = copies.redriven(history, self.covers)

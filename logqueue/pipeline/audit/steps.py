@@ -21,6 +21,7 @@ import msgspec
 
 from logqueue import events as ev
 from logqueue.events import block as blocks
+from logqueue.events import follow
 from logqueue.model.config import RouterOptions, TopicOptions
 from logqueue.pipeline.audit.frames import (
     JOBS,
@@ -28,7 +29,9 @@ from logqueue.pipeline.audit.frames import (
     FrameProblem,
     FrameWalk,
 )
+from logqueue.pipeline.audit.group_rows import group_hash
 from logqueue.pipeline.audit.orders import OrderSet
+from logqueue.pipeline.audit.plan_history import NotedFiring
 from logqueue.segments import ranges as seq_ranges
 
 Step = list[Any]
@@ -123,6 +126,7 @@ def _is_read(kind: type[ev.Event]) -> bool:
     return (
         kind.visit_topics is not base.visit_topics
         or kind.visit_records is not base.visit_records
+        or kind.visit_plans is not base.visit_plans
         or kind.needed_from is not base.needed_from
     )
 
@@ -206,7 +210,7 @@ class _LeasesReader:
             self._times.add(entry.order, entry.events[-1].at)
 
 
-class _JobsReader(ev.TopicVisitor, ev.RecordVisitor):
+class _JobsReader(ev.TopicVisitor, ev.RecordVisitor, ev.PlanVisitor):
     """Takes in transactions of the jobs log."""
 
     def __init__(self, found: SegmentSteps) -> None:
@@ -242,6 +246,7 @@ class _JobsReader(ev.TopicVisitor, ev.RecordVisitor):
             if type(event) not in PASSED:
                 event.visit_topics(self)
                 event.visit_records(self)
+                event.visit_plans(self)
                 found.kept_from = max(found.kept_from, event.needed_from())
         last = events[-1]
         if not getattr(last, "keeps_first_time", False):
@@ -315,7 +320,9 @@ class _JobsReader(ev.TopicVisitor, ev.RecordVisitor):
         self, event: ev.Event, first_seq: int, count: int, block: bytes, size: int
     ) -> None:
         self._grow(event.topic, first_seq, count)
-        self._note_bounds(event, block)
+        if not blocks.is_plain(block):
+            self._note_bounds(event, block)
+            self._note_members(event, block, range(first_seq, first_seq + count))
 
     def copied(
         self, event: ev.Event, router: int, cursor: int, first_seq: int, seqs: Sequence[int],
@@ -334,7 +341,8 @@ class _JobsReader(ev.TopicVisitor, ev.RecordVisitor):
                 seq_ranges.add(step[5], seq, seq)
 
     def staged(self, event: ev.Event, chunk: ev.ChunkKey, block: bytes) -> None:
-        self._note_bounds(event, block)
+        if not blocks.is_plain(block):
+            self._note_bounds(event, block)
 
     def committed(self, event: ev.Event, chunk: ev.ChunkKey, first_seq: int, count: int) -> None:
         self._grow(event.topic, first_seq, count)
@@ -346,6 +354,13 @@ class _JobsReader(ev.TopicVisitor, ev.RecordVisitor):
 
     def replaced(self, event: ev.Event, block: bytes) -> None:
         self._note_bounds(event, block)
+        view = blocks.BlockView(block)
+        seqs = view.numbers(blocks.SEQ) or ()
+        self._note_members(event, block, seqs)
+        groups = view.column(blocks.GROUP)
+        if groups:
+            regrouped = {seq: group_hash(group) for seq, group in zip(seqs, groups, strict=True)}
+            self._step("regrouped", event.topic, self._order, regrouped)
 
     def skipped(self, event: ev.Event, first_seq: int, count: int) -> None:
         self._grown.pop(event.topic, None)
@@ -369,11 +384,52 @@ class _JobsReader(ev.TopicVisitor, ev.RecordVisitor):
         self._step("routed", router, cursor, forwarded, skips, self._order)
 
     def _note_bounds(self, event: ev.Event, block: bytes) -> None:
-        if not blocks.is_plain(block):
-            bounds = blocks.BlockView(block).numbers(blocks.MAX_DELIVERIES)
-            if bounds:
-                known = self._found.bounds
-                known[event.topic] = max(known.get(event.topic, 0), *bounds)
+        bounds = blocks.BlockView(block).numbers(blocks.MAX_DELIVERIES)
+        if bounds:
+            known = self._found.bounds
+            known[event.topic] = max(known.get(event.topic, 0), *bounds)
+
+    def _note_members(self, event: ev.Event, block: bytes, seqs: Sequence[int]) -> None:
+        """Which jobs join which batch."""
+        joined: dict[str, list[int]] = {}
+        texts = blocks.BlockView(block).column(blocks.FOLLOW) or ()
+        for seq, text in zip(seqs, texts, strict=False):
+            batch = follow.batch_of(text)
+            if batch is not None:
+                joined.setdefault(batch, []).append(seq)
+        if joined:
+            self._step("joined", event.topic, joined, self._order)
+
+    # -- schedules and batches ---------------------------------------------------------------------
+
+    def schedule_set(self, event: ev.Event, name: str, next_at: int) -> None:
+        self._step("schedule_set", name, next_at)
+
+    def schedule_removed(self, event: ev.Event, name: str) -> None:
+        self._step("schedule_removed", name)
+
+    def schedule_fired(
+        self, event: ev.Event, name: str, scheduled_for: int, next_at: int, seq: int, result: str
+    ) -> None:
+        written = _Written(self._events).records_in(event.topic)
+        firing = NotedFiring(scheduled_for, next_at, event.at, event.topic, seq, result, written)
+        self._step("schedule_fired", name, firing, self._order)
+
+    def schedule_advanced(self, event: ev.Event, name: str, next_at: int) -> None:
+        self._step("schedule_set", name, next_at)
+
+    def batch_opened(self, event: ev.Event, name: str, on_done: str, on_problem: str) -> None:
+        self._step("batch_opened", name, on_done, on_problem, self._order)
+
+    def batch_closed(self, event: ev.Event, name: str) -> None:
+        self._step("batch_closed", name)
+
+    def batch_ended(self, event: ev.Event, name: str, joined: int, done: int) -> None:
+        written = _Written(self._events).records
+        self._step("batch_ended", name, joined, done, written, self._order)
+
+    def batch_removed(self, event: ev.Event, name: str) -> None:
+        self._step("batch_removed", name)
 
 
 class _Written(ev.RecordVisitor):
@@ -381,23 +437,28 @@ class _Written(ev.RecordVisitor):
 
     Attributes:
         skips: Whether it skips seqs.
+        records: How many it appends, by number of the topic.
     """
 
     def __init__(self, events: Sequence[ev.Event]) -> None:
         self.skips = False
-        self._records: Counter[int] = Counter()
+        self.records: Counter[int] = Counter()
         for event in events:
             if type(event) not in PASSED:
                 event.visit_records(self)
 
     def records_beside(self, topic: int) -> int:
         """How many records it appends to other topics."""
-        return sum(count for number, count in self._records.items() if number != topic)
+        return sum(count for number, count in self.records.items() if number != topic)
+
+    def records_in(self, topic: int) -> int:
+        """How many records it appends to a topic."""
+        return self.records[topic]
 
     def appended(
         self, event: ev.Event, first_seq: int, count: int, block: bytes, size: int
     ) -> None:
-        self._records[event.topic] += count
+        self.records[event.topic] += count
 
     def skipped(self, event: ev.Event, first_seq: int, count: int) -> None:
         self.skips = True

@@ -45,6 +45,8 @@ RECORDS = TableKind(
         "not_before TIMESTAMP: when it may be claimed first; null for at once",
         "segment STRING: the log segment it was read from",
         LOG_ID,
+        "priority INT: its priority, 1 to 9; null without one",
+        'group STRING: its group; in SQL on DuckDB `"group"`, in quotes',
     ),
     ("topic", "seq"),
 )

@@ -18,10 +18,12 @@ import pyarrow.compute as pc
 from logqueue.events.block import (
     DATA,
     DELAY,
+    GROUP,
     KEY,
     META,
     NODE,
     NOT_BEFORE,
+    PRIORITY,
     SEQ,
     TAG,
     TS,
@@ -55,6 +57,9 @@ BYTES_MAX = 64 << 20
 TIME = pa.timestamp("us", tz="UTC")
 
 _STRING = pa.string()
+_TEXT_COLUMNS = {
+    "data": DATA, "tag": TAG, "node": NODE, "meta": META, "key": KEY, "group": GROUP,
+}  # fmt: skip
 _TIME_MS_MAX = (1 << 63) // 1000 - 1
 _unquote = msgspec.json.Decoder(str)
 
@@ -83,6 +88,8 @@ def _records_schema(data: pa.DataType) -> pa.Schema:
             ("not_before", TIME),
             ("segment", _STRING),
             ("log_id", _STRING),
+            ("priority", pa.int32()),
+            ("group", _STRING),
         ]
     )
 
@@ -192,6 +199,11 @@ class _RecordRows:
         if name == "not_before":
             due = rows.due()
             return pa.nulls(rows.count, TIME) if due is None else _times(due, zero_is_null=True)
+        if name == "priority":
+            own = number_column(rows.parts, PRIORITY)
+            if own is None:
+                return pa.nulls(rows.count, field.type)
+            return pa.array(own.astype(np.int32), mask=own == 0)
         if name == "size":
             return pa.array(length_column(rows.parts, (DATA, META)).astype(np.int32))
         if name == "data" and self._data_as == "none":
@@ -208,14 +220,14 @@ class _RecordRows:
         return pa.DictionaryArray.from_arrays(pa.array(of_rows), names).cast(_STRING)
 
     def _texts(self, field: pa.Field, rows: _Rows) -> pa.Array:
-        column = {"data": DATA, "tag": TAG, "node": NODE, "meta": META, "key": KEY}[field.name]
+        column = _TEXT_COLUMNS[field.name]
         found = text_column(rows.parts, column)
         if found is None:
             return pa.nulls(rows.count, field.type)
         if field.type == pa.binary():
             return found
         try:
-            if column in (TAG, NODE, KEY):
+            if column in (TAG, NODE, KEY, GROUP):
                 return _unquoted(found)
             return found.cast(_STRING)
         except pa.ArrowInvalid:

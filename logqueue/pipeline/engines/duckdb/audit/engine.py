@@ -59,7 +59,18 @@ class LocalAuditEngine:
         self, columns: Sequence[str], function: BatchFunction, schema: pa.Schema
     ) -> pa.Table:
         """See `AuditEngine`."""
-        items = [Mapped(task, function) for task in self._tables.records(columns)]
+        return self._mapped(self._tables.records(columns), function, schema)
+
+    def map_events(
+        self, columns: Sequence[str], function: BatchFunction, schema: pa.Schema
+    ) -> pa.Table:
+        """See `AuditEngine`."""
+        return self._mapped(self._tables.events(columns), function, schema)
+
+    def _mapped(
+        self, tasks: Sequence[TableTask], function: BatchFunction, schema: pa.Schema
+    ) -> pa.Table:
+        items = [Mapped(task, function) for task in tasks]
         parts = self._pool.map(Mapped.batches, items, _size(items), len(items))
         return pa.Table.from_batches([batch for part in parts for batch in part], schema)
 

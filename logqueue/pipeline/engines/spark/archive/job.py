@@ -53,6 +53,8 @@ COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
         "size": "INT",
         "not_before": "TIMESTAMP",
         "log_id": "STRING",
+        "priority": "INT",
+        "group": "STRING",
     },
     "lease_events": {
         "topic": "STRING",
@@ -115,8 +117,8 @@ def archived_rows(
     rows = read_files(spark, tree, [entry.path for entry in entries], columns)
     rows = _timed(rows, is_shown=times == "dates")
     if table == "records":
-        shown = [*columns]
-        shown.insert(shown.index("log_id"), "CAST(NULL AS STRING) AS segment")
+        shown = [f"`{name}`" for name in columns]
+        shown.insert(shown.index("`log_id`"), "CAST(NULL AS STRING) AS segment")
         rows = rows.selectExpr(*shown)
     return rows
 
@@ -285,9 +287,10 @@ class _SparkEpoch:
         writing = _writing(self._root, epoch.table)
         numbers = self._spark.range(0, len(tasks), 1, len(tasks))
         if self._variant and epoch.table == "records":
-            ddl = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+            ddl = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
             parsed = f"try_parse_json(data) AS {VARIANT_COLUMN}"
-            rows = numbers.mapInArrow(reading, ddl).selectExpr(*columns, parsed)
+            quoted = [f"`{name}`" for name in columns]
+            rows = numbers.mapInArrow(reading, ddl).selectExpr(*quoted, parsed)
             found = rows.mapInArrow(writing, WRITTEN_DDL)
         else:
             found = numbers.mapInArrow(lambda batches: writing(reading(batches)), WRITTEN_DDL)

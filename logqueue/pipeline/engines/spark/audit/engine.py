@@ -52,6 +52,13 @@ class SparkAuditEngine:
         table: pa.Table = self._tables.records(columns, function, schema).toArrow()
         return table.cast(schema)
 
+    def map_events(
+        self, columns: Sequence[str], function: BatchFunction, schema: pa.Schema
+    ) -> pa.Table:
+        """See `AuditEngine`."""
+        table: pa.Table = self._tables.events(columns, function, schema).toArrow()
+        return table.cast(schema)
+
     def jobs(self, plan: RowsPlan) -> SparkJobTable:
         """See `AuditEngine`."""
         in_tasks = plan.for_tasks()

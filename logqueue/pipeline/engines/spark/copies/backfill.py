@@ -63,7 +63,8 @@ def run_backfill(
 
     Rows need a column `data` (a text of JSON, or anything else, which is made JSON); without one
     all columns become one JSON object. Further columns are those of the sink: tag, node, meta,
-    delay_ms, not_before, ttl_ms, max_deliveries. A column `topic` is left out: all go to one.
+    group, delay_ms, not_before, ttl_ms, max_deliveries, priority. A column `topic` is left out: all
+    go to one.
 
     Args:
         spark: A session.

@@ -48,7 +48,8 @@ if TYPE_CHECKING:
 
 RECORDS_DDL = (
     "topic STRING, seq BIGINT, ts TIMESTAMP, tag STRING, key STRING, node STRING, meta STRING, "
-    "data {data}, size INT, not_before TIMESTAMP, segment STRING, log_id STRING"
+    "data {data}, size INT, not_before TIMESTAMP, segment STRING, log_id STRING, "
+    "priority INT, `group` STRING"
 )
 EVENTS_DDL = (
     "topic STRING, lseq BIGINT, ts TIMESTAMP, event STRING, job_seq BIGINT, lease_id STRING, "
