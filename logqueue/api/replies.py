@@ -239,6 +239,9 @@ def config_members(
     for field in ("dead_letter", "archive"):
         if members[field] is not None and not allows(members[field]):
             members[field] = HIDDEN
+    if config.sqs is not None:
+        sources = tuple(name if allows(name) else HIDDEN for name in config.sqs.redrive_sources)
+        members["sqs"] = msgspec.structs.replace(config.sqs, redrive_sources=sources)
     return members
 
 

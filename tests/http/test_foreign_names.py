@@ -293,6 +293,14 @@ def test_it_makes_no_difference_whether_others_exist(tenant: Api) -> None:
 # -- what is pushed ------------------------------------------------------------------------------
 
 
+def test_a_batch_that_is_not_named_is_within_reach(tenant: Api) -> None:
+    """The key that opens it can have jobs join it, and close and delete it."""
+    name = ok(tenant.json("POST", "/v0/batches", {}), 201)["batch"]
+    assert name.startswith("mine.batch-")
+    assert ok(tenant.send("POST", f"/v0/batches/{name}/close"))["batch"] == name
+    assert ok(tenant.send("DELETE", f"/v0/batches/{name}"))["deleted"] is True
+
+
 def test_event_streams(full: Api, tenant: Api) -> None:
     """Frames of a topic reach only keys that may read it."""
     for name in ("zz.queue", "zz.absent"):
@@ -376,6 +384,9 @@ def test_hidden_names_of_a_config(full: Api, tenant: Api) -> None:
     )  # fmt: skip
     status, said = ask(tenant, Sent("PUT", "/v0/topics/mine.configured", kept))
     assert status == 403 and b"zz.dead" in said
+    ok(full.patch("mine.configured", sqs={"redrive_sources": ["zz.queue", "mine.q"]}))
+    shown = ok(tenant.state("mine.configured"))["config"]["sqs"]
+    assert shown == {"redrive_sources": ["<hidden>", "mine.q"]}
 
 
 def test_deleted_topics(full: Api, tenant: Api) -> None:

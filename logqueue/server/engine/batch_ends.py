@@ -82,6 +82,9 @@ class BatchEnds:
             if batch.error is None:
                 logger.warning("the callback of batch %s was refused, retrying: %s", name, refusal)
             self.refused += 1
+            if callback is not None:
+                # Who may see the batch need not be allowed to see this topic.
+                refusal.names = (*refusal.names, callback.topic)
             batch.error = refusal
             self._put_off[name] = now + RETRY_MS
             return ()

@@ -37,9 +37,11 @@ class JobBatchRoutes:
     def open(self, request: HttpRequest) -> PendingReply:
         """`POST /v0/batches`: open a batch."""
         dispatcher = self._service.require_serving()
-        made = f"batch-{secrets.token_hex(8)}"
+        prefixes = request.key.prefixes if request.key is not None else ()
+        # A batch that is not named must be within reach of the key all the same.
+        made = f"{prefixes[0] if prefixes else ''}batch-{secrets.token_hex(8)}"
         command = open_command(request.body, request.ignore, made)
-        if command.name != made and not request.allows(command.name):
+        if not request.allows(command.name):
             raise Forbidden(
                 "this key may not access names outside its prefixes", {"batch": command.name}
             )
@@ -91,7 +93,8 @@ class JobBatchRoutes:
         after = read_cursor(query.get("cursor"))
         names = names_from(batches.by_name, query.get("prefix", ""), after, request.key)
         found = [batches.named(name) for name in islice(names, size + 1)]
-        page: dict[str, Any] = {"batches": [_entry(dispatcher, batch) for batch in found[:size]]}
+        entries = [_entry(dispatcher, request, batch) for batch in found[:size]]
+        page: dict[str, Any] = {"batches": entries}
         if len(found) > size:
             page["next_cursor"] = write_cursor(found[size - 1].name)
         written, durable = _marks(dispatcher, found)
@@ -139,9 +142,10 @@ def _show(dispatcher: Dispatcher, request: HttpRequest, batch: JobBatch) -> Pend
     return dispatcher.hold(members, written, durable, show_members, request)
 
 
-def _entry(dispatcher: Dispatcher, batch: JobBatch) -> dict[str, Any]:
+def _entry(dispatcher: Dispatcher, request: HttpRequest, batch: JobBatch) -> dict[str, Any]:
     """A batch as the list shows it."""
-    batches, error = dispatcher.engine.state.batches, batch.error
+    batches = dispatcher.engine.state.batches
+    error = None if batch.error is None else batch.error.hiding(request.allows)
     state = "ended" if batch.ended_at else "closed" if batch.closed_at else "open"
     return {
         "batch": batch.name,
@@ -162,7 +166,7 @@ def _members(dispatcher: Dispatcher, request: HttpRequest, batch: JobBatch) -> d
     left out."""
     callbacks = (("on_done", batch.on_done), ("on_problem", batch.on_problem))
     return {
-        **_entry(dispatcher, batch),
+        **_entry(dispatcher, request, batch),
         **{
             name: None
             if callback is None or not request.allows(callback.topic)
