@@ -7,7 +7,7 @@ asks.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain, islice
+from itertools import islice
 from typing import NamedTuple
 
 from logqueue.core.group_orders import FairOrder, FifoOrder, GroupOrder
@@ -43,9 +43,14 @@ def groups_of(order: GroupOrder) -> int:
 def stats_in_parts(order: GroupOrder, groups_max: int) -> Iterator[list[GroupStats]]:
     """The numbers of so many groups, in parts of bounded size between which anything may change."""
     assert isinstance(order, FairOrder | FifoOrder)
-    names = [*dict.fromkeys(islice(chain(order.in_flight, order.jobs), groups_max))]
+    busy = [*islice(order.in_flight, groups_max)]
+    # Without a look at each: there may be very many.
+    names = [*islice(order.jobs, groups_max - len(busy))]
+    known = {b"", *busy}
+    for at in range(0, len(busy), PER_STEP):
+        yield [_stats_of(order, name) for name in busy[at : at + PER_STEP] if name]
     for at in range(0, len(names), PER_STEP):
-        yield [_stats_of(order, name) for name in names[at : at + PER_STEP] if name]
+        yield [_stats_of(order, name) for name in names[at : at + PER_STEP] if name not in known]
 
 
 def _stats_of(order: FairOrder | FifoOrder, group: bytes) -> GroupStats:
