@@ -13,6 +13,7 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import ConnectionTerminated, DataReceived, Event, ResponseReceived, StreamReset
 
+from logqueue.api import openapi
 from logqueue.server.app import http_api
 from logqueue.server.http.connection import HttpConnection
 from logqueue.server.metrics import Metrics
@@ -328,6 +329,14 @@ def test_an_http2_frame_that_never_ends(begun: bytes) -> None:
     assert line.is_over
 
 
+@pytest.fixture
+def description(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A description for machines that is sent at once: one that is too long for that is sent piece
+    by piece, see test_large_replies.py."""
+    monkeypatch.setattr(openapi, "encoded", lambda: b"x" * 200_000)
+
+
+@pytest.mark.usefixtures("description")
 def test_an_http2_reply_that_is_not_read() -> None:
     """Its stream ends; the connection does not."""
     line = Http2Line()
@@ -344,6 +353,7 @@ def test_an_http2_reply_that_is_not_read() -> None:
     assert line.is_over
 
 
+@pytest.mark.usefixtures("description")
 def test_an_http2_client_whose_socket_is_full() -> None:
     line = Http2Line()
     line.begin("GET", "/v0/openapi.json", ends=True)
