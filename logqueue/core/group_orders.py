@@ -150,7 +150,8 @@ class GroupOrder(ClaimOrder):
 
     def release(self) -> list[list[Any] | dict[Any, Any]]:
         """See `ClaimOrder`."""
-        return [*super().release(), self.in_flight, self._leased, self._spent, self._waits]
+        known = (self.in_flight, self._leased, self._spent, self._waits)
+        return [*super().release(), *known, [*self._refills], *self._due._lists]
 
 
 class FairOrder(GroupOrder):

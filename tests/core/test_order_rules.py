@@ -168,3 +168,16 @@ def test_a_claim_does_not_look_at_groups_that_wait(monkeypatch: pytest.MonkeyPat
     assert refusal(world)[0] == "group_busy"
     world.ack(7)
     assert world.take(9) == [307]
+
+
+def test_all_that_grows_with_groups_is_freed_bit_by_bit() -> None:
+    """Also what is kept of groups that wait for their rate."""
+    fair = {"mode": "fair", "rate_per_group": {"per_s": 1, "burst": 1}}
+    groups = [f"g{n}" for n in range(50)]
+    world = filled(*groups, *groups, groups=fair)
+    assert len(world.take(100)) == 50
+    order = world.queue().queue.order
+    assert order is not None
+    # In flight and how many, what was spent and when it is refilled (twice), until when each waits
+    # (twice), and the jobs of each group.
+    assert sum(map(len, order.release())) == 7 * 50
