@@ -629,6 +629,9 @@ class QueueState:
                     self._keep(grant)
                     grant = None
                 self._leave(entry.seq, earlier)
+            elif self.order is not None:
+                # It waits there as one that was never handed out.
+                self._withdraw(entry.seq)
             job = self.jobs[entry.seq] = JobEntry()
             if entry.seq >= cursor:
                 self.entered_to = max(self.entered_to, entry.seq)
@@ -648,6 +651,7 @@ class QueueState:
                 grant.live += 1
                 job.grant = grant
                 self.leased += 1
+                self._note_lease(entry.seq)
                 if entry.progress is not None or entry.note is not None:
                     self.progress[entry.seq] = JobProgress(entry.progress, entry.note or "")
             else:
@@ -731,6 +735,14 @@ class QueueState:
                 order.withdraw(job)
         # What the order owns may have come here before it was replaced.
         self.reclaim.discard(seq)
+
+    def _note_lease(self, seq: int) -> None:
+        """A job is under a lease that its order has not seen begin."""
+        order = self.order
+        for job in order.records.orders_of((seq,)) if order is not None else ():
+            assert order is not None
+            if order.owns(job) and order.knows(job):
+                order.leased(job)
 
     def _end_lease(self, seq: int, job: JobEntry) -> None:
         grant = job.grant

@@ -8,8 +8,9 @@ import pytest
 
 from logqueue.core import commands as cmd
 from logqueue.core.apply import ordering
-from logqueue.core.group_orders import FairOrder
+from logqueue.core.group_orders import FairOrder, GroupOrder
 from logqueue.core.invariants import check
+from logqueue.events import JobSnapshot
 from tests.core.world import World, wish
 
 
@@ -181,3 +182,22 @@ def test_all_that_grows_with_groups_is_freed_bit_by_bit() -> None:
     # In flight and how many, what was spent and when it is refilled (twice), until when each waits
     # (twice), and the jobs of each group.
     assert sum(map(len, order.release())) == 7 * 50
+
+
+@pytest.mark.parametrize("mode", ["fair", "fifo"])
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_a_checkpoint_of_leases_in_the_middle_of_a_log(mode: str, is_seen: bool) -> None:
+    """A standby applies it to a queue in use; it may be the first to say that a job was claimed."""
+    world = filled("a", "a", "b", None, groups={"mode": mode}, lease_ms=500)
+    if is_seen:
+        world.take(9)
+    queue = world.queue().queue
+    deadline = world.now + 500
+    leased = [JobSnapshot(seq, 1, seq, deadline, 0, 0, "w") for seq in (1, 3)]
+    queue.adopt(5, [*leased, JobSnapshot(2, 1, 0, 0, 0, 0, ""), JobSnapshot(4, 1, 0, 0, 0, 0, "")])
+    order = queue.order
+    assert isinstance(order, GroupOrder)
+    assert order.in_flight == {b'"a"': 1, b'"b"': 1}
+    world.state.next_lease = 9
+    check(world.state)
+    assert world.take(9) == ([4, 2] if mode == "fair" else [4])
