@@ -41,6 +41,9 @@ def picture(state: State, now: int) -> dict[str, Any]:
     facts = portrait(state, now)
     for name in UNLOGGED:
         facts.pop(name, None)
+    for name, fact in facts.items():
+        if isinstance(fact, tuple):
+            facts[name] = {"batch": fact}
     for topic in facts.values():
         topic.pop("written_at", None)
         if "queue" in topic:
