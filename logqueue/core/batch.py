@@ -350,13 +350,13 @@ class Batch:
 
     def places_of(self, seqs: Sequence[int]) -> Sequence[int]:
         """The places of the live records among ascending seqs within its range."""
-        if self._seqs is None:
-            first, last = seqs[0] - self.first_seq, seqs[-1] - self.first_seq
-            if self._gone is None:
-                if last - first == len(seqs) - 1:
-                    return range(first, last + 1)
-                return [seq - self.first_seq for seq in seqs]
-        return [index for seq in seqs if (index := self.index_of(seq)) >= 0]
+        gone, before = self._gone, self.first_seq
+        if self._seqs is not None:
+            return [index for seq in seqs if (index := self.index_of(seq)) >= 0]
+        first, end = seqs[0] - before, seqs[-1] - before + 1
+        if end - first == len(seqs) and (gone is None or gone.find(1, first, end) < 0):
+            return range(first, end)
+        return [seq - before for seq in seqs if gone is None or not gone[seq - before]]
 
     def run_of(self, seqs: Sequence[int], at: int) -> tuple[int, int]:
         """The place of the live record with one of ascending seqs, -1 when it is not here; and how
