@@ -6,7 +6,7 @@ from pathlib import Path
 
 from celery import Celery
 
-app = Celery("shop", broker=os.environ["BROKER_URL"])
+app = Celery("celery_shop", broker=os.environ["BROKER_URL"])
 app.conf.update(
     broker_transport_options={"region": "us-east-1", "wait_time_seconds": 2},
     task_default_queue="shop",
