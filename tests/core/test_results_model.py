@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from logqueue.core import batch, batches
 from logqueue.core.job_status import STATE_OF, job_status
 from logqueue.model.config import ResultOptions
-from logqueue.server.storage import compaction
 from tests.core.results_model import ResultsModel
-from tests.core.test_lifecycle_model import CHANGES, NODES, PICKS, LifecycleMachine
+from tests.core.test_lifecycle_model import (
+    CHANGES,
+    NODES,
+    PICKS,
+    LifecycleMachine,
+    eager_tidying,
+)
 from tests.effort import IS_THOROUGH, scaled
+
+__all__ = ["eager_tidying"]
 
 OPTIONS = st.fixed_dictionaries(
     {
@@ -79,15 +84,6 @@ class ResultsMachine(LifecycleMachine):
         options = None if results is None else ResultOptions(**results)
         self.model.configure(options)
         super().configure({**changes, "results": results})
-
-
-@pytest.fixture(autouse=True)
-def eager_tidying(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a few bytes of garbage be worth a rewrite, and a few batches be worth joining."""
-    monkeypatch.setattr(batches, "JOINED_AT_ONCE", 2)
-    monkeypatch.setattr(batch, "THINNED_FROM", 4)
-    monkeypatch.setattr(compaction, "SLACK_BYTES", 0)
-    monkeypatch.setattr(compaction, "LEASES_BYTES_MAX", 2000)
 
 
 class TestResults(ResultsMachine.TestCase):  # type: ignore[misc,valid-type]
